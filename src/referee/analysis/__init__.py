@@ -1,0 +1,1 @@
+"""What does it mean? One question per file, pure functions from traces and records to figures and verdicts."""

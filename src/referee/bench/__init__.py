@@ -1,0 +1,1 @@
+"""How long does it take? The plan, the only timing loop, stopping rules, guards, the sweep."""

@@ -1,0 +1,1 @@
+"""What ran, on one timeline? The schedule as a pure state machine, and the adapter to torch.profiler."""

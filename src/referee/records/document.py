@@ -1,0 +1,125 @@
+"""What is shown? A document of plain blocks, which every renderer can draw and none computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from referee.records.finding import Finding
+
+Align = Literal["left", "right"]
+Tone = Literal["plain", "good", "warn", "bad", "note"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """A heading of level 1 (the document's) to 3."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paragraph:
+    """A paragraph; ``tone`` says how it is meant."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A labelled value with an optional note behind it."""
+
+    label: str
+    value: str
+    note: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """A list of labelled values."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a table; where the page is narrow, columns of low ``priority`` (1 is highest) stay."""
+
+    title: str
+    align: Align = "left"
+    priority: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text cells, as many in each row as there are columns."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One bar: label, length as a share of the longest possible, and the text behind it."""
+
+    label: str
+    frac: float
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """Horizontal bars on one scale from 0 to 1."""
+
+    bars: tuple[Bar, ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One line through points ``(x, y)``, with intervals ``(low, high)`` where there are any."""
+
+    label: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    lows: tuple[float, ...] = ()
+    highs: tuple[float, ...] = ()
+    dashed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Curves over one x axis; ``y_unit`` is ``ns`` (shown scaled) or a plain unit."""
+
+    curves: tuple[Curve, ...]
+    x_label: str
+    y_label: str
+    y_unit: str = "ns"
+    log_x: bool = True
+    log_y: bool = True
+    marks: tuple[tuple[float, str], ...] = ()
+    """Vertical marks: x and text (the knee, for example)."""
+    caption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Findings, most severe first."""
+
+    findings: tuple[Finding, ...]
+
+
+Block = Heading | Paragraph | Facts | Table | Bars | Plot | Findings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A title and its blocks in reading order."""
+
+    title: str
+    blocks: tuple[Block, ...]

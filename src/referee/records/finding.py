@@ -1,0 +1,76 @@
+"""What should the reader know before he believes the number? Findings: a closed set of codes, each with evidence.
+
+A finding is never a free-form warning: its ``code`` is listed in :data:`CODES` with what it means, its ``evidence``
+holds the figures that triggered it, and its ``hint`` says what would mend it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["info", "warning", "fatal"]
+"""``info``: worth knowing. ``warning``: limits what the number may be used for. ``fatal``: no headline number."""
+
+Scalar = str | int | float | bool | None
+"""What evidence and provenance values are made of."""
+
+CODES: dict[str, str] = {
+    # measuring
+    "unsettled": "the clock stopped before the work had run",
+    "disturbed": "the median and the low decile part: something else ran on these cores",
+    "no-clean-block": "every block was preempted: no estimate of the undisturbed time exists",
+    "few-samples": "too few samples for an interval at the stated level",
+    "budget-exhausted": "the wall-clock budget ended before the interval was narrow enough",
+    "not-steady": "the warm-up ended without the series becoming steady",
+    "one-batch-size": "one batch size alone is not a benchmark",
+    "enqueue-blocked": "the step synchronises inside or fills the launch queue, so the enqueue clock means nothing",
+    "recompiled": "something was compiled inside the timed window",
+    "counter-moved": "a counter that must stand still moved inside the timed window",
+    "zero-inputs": "every input is all zeros",
+    "no-output": "the step returned no tensor, so there is nothing of its own to settle on",
+    "inputs-mutated": "the step changed its inputs while it was measured",
+    "no-fit": "neither law explains the sweep",
+    # capture
+    "nothing-recorded": "the schedule recorded no iteration",
+    "no-device-activity": "device activity was requested but the file holds no device row",
+    "step-missing": "fewer iterations were recorded than planned",
+    # traces
+    "truncated": "the file ends in the middle: what is there was read",
+    "repaired": "the text was not valid JSON and was repaired",
+    "no-steps": "the trace marks no steps",
+    "no-device-rows": "the trace holds no device row",
+    "lost-device-rows": "at least half of the launches have no device row",
+    "launch-without-rows": "calls of a launch family have no device row",
+    "unlinked-rows": "device rows have no launch in the file",
+    "unseen": "the device waited although its next row was queued: work that was not recorded, or awaited elsewhere",
+    "long-lead": "the step has a long host lead before its first device row",
+    "negative-duration": "rows have negative durations",
+    "duplicate-correlation": "several launches share one correlation id",
+    "rows-before-launch": "device rows start before their launch: the clocks are skewed",
+    "unknown-category": "rows of a category that is not known were kept but not interpreted",
+    "overlapping-steps": "steps overlap",
+    "cut-step": "a step is cut off by the edge of the trace",
+}
+"""Every code a finding may carry, and what it means."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing the reader should know: ``code`` of :data:`CODES`, one sentence, its figures, and the mend."""
+
+    code: str
+    severity: Severity
+    message: str
+    evidence: Mapping[str, Scalar] = field(default_factory=dict)
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise ValueError(f"{self.code!r} is not a finding code: add it to records.finding.CODES with its meaning")
+
+
+def fatal(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Those findings that forbid a headline number."""
+    return tuple(f for f in findings if f.severity == "fatal")

@@ -1,0 +1,122 @@
+"""How long did it take? One measurement: four clocks, the statistics, the warm-up, the samples, and the provenance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from referee.errors import ProvenanceError
+from referee.records.finding import Finding
+from referee.records.provenance import Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """Four clocks for one callable, in nanoseconds per call; ``None`` where the backend has no such clock.
+
+    ``settled_amortised``: n calls back to back, one settle at the end, divided by n. ``settled_per_call``: settled
+    after each call. ``enqueue``: from an empty queue until the call returns, nothing awaited. ``device``: device-side
+    duration.
+    """
+
+    enqueue_ns: float | None
+    settled_amortised_ns: float | None
+    settled_per_call_ns: float | None
+    device_ns: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmup:
+    """What was paid before the clock started: calls, their total, the first call alone, and whether it became steady.
+
+    ``compile_ns`` is the part that counters attribute to compilation, ``compiles`` how many there were.
+    """
+
+    calls: int
+    total_ns: int
+    first_call_ns: int
+    steady: bool
+    compiles: int = 0
+    compile_ns: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A number with everything needed to believe it (schema ``referee.measurement/1``).
+
+    ``median_ns`` is ``None`` when a fatal finding forbids a headline number; the samples are kept all the same.
+    ``samples_ns`` are per-call times, one per block; ``clean`` marks those blocks in which nothing preempted us.
+    ``naive_ns`` is what a timer that does not wait would have claimed.
+    """
+
+    name: str
+    median_ns: float | None
+    ci_low_ns: float | None
+    ci_high_ns: float | None
+    ci_level: float
+    iqr_ns: float | None
+    floor_ns: float | None
+    p95_ns: float | None
+    n: int
+    n_eff: float
+    blocks: int
+    stop_reason: str
+    clocks: Clocks
+    naive_ns: float | None
+    warmup: Warmup
+    samples_ns: tuple[float, ...]
+    clean: tuple[bool, ...]
+    provenance: Provenance
+    findings: tuple[Finding, ...] = ()
+    schema: str = "referee.measurement/1"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.provenance, Provenance):
+            raise ProvenanceError("A measurement cannot be built without its provenance.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPoint:
+    """One value of the swept parameter and the measurement there; throughput counts ``items_per_call`` per second."""
+
+    value: float
+    median_ns: float | None
+    ci_low_ns: float | None
+    ci_high_ns: float | None
+    throughput_per_s: float | None
+    measurement: Measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Which law does the sweep obey? ``max``: t(b) = max(host, fixed + slope·b); ``sum``: host + fixed + slope·b.
+
+    Under ``sum`` host and fixed cannot be told apart from a sweep alone: ``host_ns`` then holds their sum and
+    ``fixed_ns`` is 0, unless the host part was measured otherwise. ``knee`` is the corner (max) or where slope·b equals
+    the intercept (sum), with its interval; ``None`` with ``why_no_knee`` unless two points lie on each side.
+    """
+
+    law: str
+    host_ns: float | None
+    fixed_ns: float | None
+    slope_ns: float | None
+    knee: float | None
+    knee_low: float | None
+    knee_high: float | None
+    why_no_knee: str = ""
+    error_frac: float | None = None
+    """Held-out error of the chosen law: median relative error over left-out points."""
+    error_max_frac: float | None = None
+    error_sum_frac: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The null experiment (schema ``referee.sweep/1``): the same method at each value of one parameter."""
+
+    name: str
+    parameter: str
+    points: tuple[SweepPoint, ...]
+    fit: Fit
+    provenance: Provenance
+    findings: tuple[Finding, ...] = ()
+    schema: str = "referee.sweep/1"

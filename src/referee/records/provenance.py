@@ -1,0 +1,209 @@
+"""Where does this number come from? A registry of keys, and the record without which no measurement exists.
+
+Each key has a section, a unit, a meaning, and whether two measurements must agree on it to be comparable. What could
+not be read is :data:`NOT_READ`, never a guess, and never filled in later from another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from referee.errors import ProvenanceError
+from referee.records.finding import Scalar
+
+NOT_READ = "not read"
+"""The value of a key that could not be read on the machine that measured."""
+
+Section = Literal["chip", "accelerator", "method", "software", "switches", "machine_state"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One thing that provenance may state: where it stands, in what unit, and whether it must match."""
+
+    section: Section
+    name: str
+    doc: str
+    unit: str = ""
+    must_match: bool = True
+
+    @property
+    def path(self) -> str:
+        """``section.name``, as it is cited in messages."""
+        return f"{self.section}.{self.name}"
+
+
+_KEYS = (
+    Key("chip", "model", "CPU model as the kernel names it"),
+    Key("chip", "architecture", "machine architecture"),
+    Key("chip", "physical_cores", "physical cores of the machine", "cores", must_match=False),
+    Key("chip", "logical_cores", "logical cores of the machine", "cores"),
+    Key("chip", "affinity", "logical cores this process may run on", "cores"),
+    Key("chip", "numa_node", "NUMA node(s) of those cores", must_match=False),
+    Key("chip", "cgroup_cpus", "CPU quota of the control group", "cores"),
+    Key("chip", "threads", "intra-op threads in use", "threads"),
+    Key("chip", "interop_threads", "inter-op threads", "threads", must_match=False),
+    Key("chip", "calibration_ns", "a fixed single-threaded pure-Python loop, timed here", "ns", must_match=False),
+    Key("chip", "l2_cache_bytes", "level-2 cache", "bytes", must_match=False),
+    Key("chip", "l3_cache_bytes", "last-level cache", "bytes", must_match=False),
+    Key("chip", "memory_bytes", "main memory", "bytes", must_match=False),
+    Key("accelerator", "name", "device name as its driver gives it"),
+    Key("accelerator", "index", "which device of its kind", must_match=False),
+    Key("accelerator", "sm_count", "multiprocessors or compute units"),
+    Key("accelerator", "memory_bytes", "device memory", "bytes"),
+    Key("accelerator", "l2_cache_bytes", "level-2 cache", "bytes"),
+    Key("accelerator", "compute_capability", "compute capability or architecture name"),
+    Key("accelerator", "pcie_width", "PCIe lanes in use", "lanes", must_match=False),
+    Key("accelerator", "pcie_generation", "PCIe generation in use", must_match=False),
+    Key("accelerator", "driver", "driver version"),
+    Key("accelerator", "sm_clock_mhz", "multiprocessor clock when measured", "MHz", must_match=False),
+    Key("accelerator", "memory_clock_mhz", "memory clock when measured", "MHz", must_match=False),
+    Key("accelerator", "power_limit_w", "power limit", "W"),
+    Key("accelerator", "temperature_c", "temperature when measured", "°C", must_match=False),
+    Key("accelerator", "throttle_reasons", "active throttle reasons", must_match=False),
+    Key("accelerator", "mig", "MIG mode"),
+    Key("accelerator", "numa_node", "NUMA node of the device", must_match=False),
+    Key("method", "clock", "which clock the headline number is: settled_amortised, settled_per_call, enqueue, device"),
+    Key("method", "settle", "what was awaited, and on what"),
+    Key("method", "warmup", "how the warm-up ended", must_match=False),
+    Key("method", "calls_per_block", "calls timed between two readings of the clock", "calls", must_match=False),
+    Key("method", "block_target_ns", "length a block was aimed at", "ns", must_match=False),
+    Key("method", "budget_ns", "wall-clock budget", "ns", must_match=False),
+    Key("method", "cache_state", "state of the caches before each call: warm, flushed, rotated"),
+    Key("method", "input_fill", "how the inputs were filled"),
+    Key("method", "gc", "the garbage collector during the timed window"),
+    Key("method", "timer", "the host clock and its resolution", must_match=False),
+    Key("method", "overhead_ns", "our own cost per call, measured at start and subtracted", "ns", must_match=False),
+    Key("method", "statistic", "what the headline number is of the samples"),
+    Key("method", "target", "what was measured", must_match=False),
+    Key("method", "seed", "the seed of the inputs", must_match=False),
+    Key("software", "torch", "torch version"),
+    Key("software", "torch_build", "git commit and build flavour of torch"),
+    Key("software", "cuda", "CUDA version of the torch build"),
+    Key("software", "cudnn", "cuDNN version"),
+    Key("software", "rocm", "ROCm version of the torch build"),
+    Key("software", "xla", "torch_xla version"),
+    Key("software", "python", "Python version and implementation"),
+    Key("software", "referee", "Referee version"),
+    Key("software", "os", "operating system", must_match=False),
+    Key("software", "git_commit", "commit of the measured code's repository", must_match=False),
+    Key("software", "git_dirty", "whether that tree had uncommitted changes", must_match=False),
+    Key("switches", "float32_matmul_precision", "torch.get_float32_matmul_precision()"),
+    Key("switches", "tf32_matmul", "TF32 allowed in matrix products"),
+    Key("switches", "tf32_cudnn", "TF32 allowed in cuDNN"),
+    Key("switches", "cudnn_benchmark", "cuDNN algorithm search"),
+    Key("switches", "deterministic", "deterministic algorithms"),
+    Key("switches", "grad_mode", "grad, no_grad or inference_mode around the step"),
+    Key("switches", "autocast", "autocast around the step: device and dtype, or off"),
+    Key("switches", "autocast_site", "where the autocast context is entered: inside the step, around it, nowhere"),
+    Key("switches", "compile", "whether the step is compiled, and how"),
+    Key("switches", "allocator", "allocator settings", must_match=False),
+    Key("switches", "debugger", "a debugger or trace function is active"),
+    Key("switches", "launch_blocking", "CUDA_LAUNCH_BLOCKING or its like"),
+    Key("machine_state", "load_1min", "load average over one minute before the measurement", must_match=False),
+    Key("machine_state", "governor", "CPU frequency governor", must_match=False),
+    Key("machine_state", "cpu_mhz", "CPU frequency when measured", "MHz", must_match=False),
+    Key("machine_state", "turbo", "whether turbo is allowed", must_match=False),
+    Key(
+        "machine_state", "throttled", "whether the control group was throttled during the measurement", must_match=False
+    ),
+    Key("machine_state", "time_utc", "when the measurement began", must_match=False),
+    Key("machine_state", "host", "host name", must_match=False),
+    Key("machine_state", "user", "user name", must_match=False),
+)
+
+REGISTRY: Mapping[str, Key] = {key.path: key for key in _KEYS}
+"""Every key by its path, in the order in which they are shown."""
+
+SECTIONS: tuple[Section, ...] = ("chip", "accelerator", "method", "software", "switches", "machine_state")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor that entered the step: ``role`` (input, parameter, buffer), shape, strides in elements, dtype, device."""
+
+    role: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
+    count: int = 1
+    """How many tensors of exactly this description entered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Everything needed to believe, compare and repeat a number.
+
+    Missing keys of the registry become :data:`NOT_READ`. ``accelerator`` is ``None`` where only the CPU took part.
+    Raises :class:`~referee.errors.ProvenanceError` for a key that the registry does not list, or when dtype, shapes
+    or the clock are missing.
+    """
+
+    dtype: str
+    shapes: tuple[TensorSpec, ...]
+    chip: Mapping[str, Scalar]
+    method: Mapping[str, Scalar]
+    software: Mapping[str, Scalar]
+    switches: Mapping[str, Scalar]
+    machine_state: Mapping[str, Scalar] = field(default_factory=dict)
+    accelerator: Mapping[str, Scalar] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.dtype:
+            raise ProvenanceError("A measurement needs the dtype it was taken with.")
+        if self.method.get("clock") in (None, ""):
+            raise ProvenanceError("A measurement needs the clock it was taken with.")
+        for section in SECTIONS:
+            given: Mapping[str, Scalar] | None = getattr(self, section)
+            if given is None:
+                continue
+            unknown = [name for name in given if f"{section}.{name}" not in REGISTRY]
+            if unknown:
+                raise ProvenanceError(f"{section}.{unknown[0]} is not a provenance key.")
+            full = {key.name: given.get(key.name, NOT_READ) for key in _KEYS if key.section == section}
+            object.__setattr__(self, section, full)
+
+    def value(self, path: str) -> Scalar:
+        """The value at ``section.name``; :data:`NOT_READ` for any accelerator key where there is no accelerator."""
+        section, _, name = path.partition(".")
+        found: Mapping[str, Scalar] | None = getattr(self, section)
+        return NOT_READ if found is None else found.get(name, NOT_READ)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing in which two provenances differ: the path, and the value on either side."""
+
+    path: str
+    a: Scalar
+    b: Scalar
+
+
+def differences(a: Provenance, b: Provenance, *, ignoring: Collection[str] = ()) -> tuple[Difference, ...]:
+    """What else differs? The keys that must match and do not, except those in ``ignoring`` (what is being compared)."""
+    found: list[Difference] = []
+    for path, left, right in _pairs(a, b):
+        if path not in ignoring and left != right:
+            found.append(Difference(path=path, a=left, b=right))
+    return tuple(found)
+
+
+def _pairs(a: Provenance, b: Provenance) -> Iterable[tuple[str, Scalar, Scalar]]:
+    yield "dtype", a.dtype, b.dtype
+    yield "shapes", describe_shapes(a.shapes), describe_shapes(b.shapes)
+    for path, key in REGISTRY.items():
+        if key.must_match:
+            yield path, a.value(path), b.value(path)
+
+
+def describe_shapes(shapes: Iterable[TensorSpec], *, roles: Collection[str] = ("input",)) -> str:
+    """The inputs in a line: ``(64, 512) float32 · 2 × (8,) int64``; ``none seen`` where no tensor entered."""
+    parts = []
+    for spec in shapes:
+        if spec.role in roles:
+            times = f"{spec.count} × " if spec.count > 1 else ""
+            parts.append(f"{times}({', '.join(map(str, spec.shape))}) {spec.dtype}")
+    return " · ".join(parts) or "none seen"

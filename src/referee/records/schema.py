@@ -1,0 +1,104 @@
+"""Which kind of file is this, and which version? Saving and loading of records, atomically and by schema name.
+
+The history of the format is :data:`HISTORY`. A reader for each old version stays; a file of a newer version is refused
+with one sentence. What an old file does not state stays "not read".
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from referee.errors import SchemaError, UserError
+from referee.records.capture import Capture
+from referee.records.check import Check
+from referee.records.measurement import Measurement, Sweep
+from referee.records.trace_report import TraceReport
+
+Record: TypeAlias = Measurement | Sweep | TraceReport | Capture | Check
+
+KINDS: dict[str, tuple[int, type[Record]]] = {
+    "referee.measurement": (1, Measurement),
+    "referee.sweep": (1, Sweep),
+    "referee.trace": (1, TraceReport),
+    "referee.capture": (1, Capture),
+    "referee.check": (1, Check),
+}
+"""Schema name → current version and record type."""
+
+HISTORY = """
+referee.measurement/1  first version
+referee.sweep/1        first version
+referee.trace/1        first version
+referee.capture/1      first version
+referee.check/1        first version
+"""
+
+
+def to_json(record: Record) -> bytes:
+    """The record as UTF-8 JSON, indented, ending in a newline."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def from_json(text: bytes, *, source: str = "the text") -> Record:
+    """The record in ``text``. Raises :class:`~referee.errors.SchemaError` with one sentence that names ``source``."""
+    try:
+        raw = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SchemaError(f"{source} is not JSON: {error}.") from error
+    schema = raw.get("schema") if isinstance(raw, Mapping) else None
+    if not isinstance(schema, str) or "/" not in schema:
+        raise SchemaError(f"{source} is not a result of Referee: it has no schema.")
+    kind, _, version = schema.partition("/")
+    if kind not in KINDS or not version.isdigit():
+        raise SchemaError(f"{source} has the schema {schema}, which this Referee does not know.")
+    current, record_type = KINDS[kind]
+    if int(version) > current:
+        raise SchemaError(
+            f"{source} has version {version} of {kind}; this Referee reads up to {current}.", hint="Update Referee."
+        )
+    try:
+        return msgspec.convert(raw, type=record_type)
+    except msgspec.ValidationError as error:
+        raise SchemaError(f"{source} is a damaged {kind}: {error}.") from error
+
+
+def load(path: str | os.PathLike[str]) -> Record:
+    """The record in the file at ``path``."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise SchemaError(f"{os.fspath(path)} cannot be read: {error.strerror}.") from error
+    return from_json(text, source=os.fspath(path))
+
+
+def save(record: Record, path: str | os.PathLike[str]) -> None:
+    """Write the record to ``path``, replacing it atomically."""
+    write_atomically(to_json(record), path)
+
+
+def write_atomically(content: bytes, path: str | os.PathLike[str]) -> None:
+    """Write ``content`` to ``path`` so that a reader sees the old file or the new one, never a part."""
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.")
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror}.") from error
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, target)
+    except OSError as error:
+        os.unlink(temporary)
+        raise UserError(f"{target} cannot be written: {error.strerror}.") from error
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,190 @@
+"""What does the trace say? The report on one trace (schema ``referee.trace/1``): totals, idle causes, steps, verdict.
+
+All times are integer nanoseconds unless noted. Meanings: *busy* is the union of device rows over streams, *sum* their
+total, *window* the first device start to the last device end, *idle* window minus busy; totals add over devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from referee.records.finding import Finding
+from referee.records.provenance import Provenance
+from referee.records.verdict import Remedy, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Counts of rows and sums of time over the whole file, or over what was selected of it."""
+
+    events: int
+    ops: int
+    ops_top: int
+    ops_aten_top: int
+    runtime_calls: int
+    launches: int
+    launches_without_device_rows: int
+    kernels: int
+    device_rows: int
+    device_rows_without_launch: int
+    graph_launches: int
+    streams: int
+    busy_ns: int
+    sum_ns: int
+    window_ns: int
+    idle_ns: int
+    median_kernel_ns: float | None
+    self_cpu_ns: int | None
+    self_device_ns: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTotals:
+    """One device: its name where the file gives one, its rows, and its own window."""
+
+    device: int
+    name: str | None
+    kernels: int
+    device_rows: int
+    streams: int
+    busy_ns: int
+    sum_ns: int
+    window_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostStarved:
+    """The host-starved part of idle, split exactly: per-op work, loader, allocator, one-off work, pauses."""
+
+    per_op_ns: int
+    loader_ns: int
+    allocator_ns: int
+    one_off_ns: int
+    pause_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle:
+    """The causes of idle time; the four sum to it exactly, and ``host_starved`` sums to ``host_starved_ns``."""
+
+    host_starved_ns: int
+    synchronised_ns: int
+    dependency_ns: int
+    other_ns: int
+    host_starved: HostStarved
+    unseen_ns: int = 0
+    """Part of dependency or other: gaps over 50 µs although the next row was already queued."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """What ran when something ran: computation, and the copies and collectives that no computation hid."""
+
+    exposed_copy_ns: int
+    exposed_communication_ns: int
+    computation_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utilisation:
+    """Three figures that disagree on purpose: any kernel resident, SM-weighted, useful over peak; ``None``: unknown."""
+
+    any_kernel_frac: float | None
+    sm_weighted_frac: float | None
+    useful_frac: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """One step: host wall time, and the device work it launched (``busy_in_step_ns``: clipped to its wall)."""
+
+    name: str
+    wall_ns: int
+    kernels: int
+    busy_ns: int
+    busy_in_step_ns: int
+    lead_idle_ns: int
+    tail_idle_ns: int
+    ops: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What one of the three losses of eager mode costs: low and high bounds, and what they stand on."""
+
+    recoverable_ns: int | None
+    low_ns: int | None
+    high_ns: int | None
+    basis: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """The three losses of eager mode."""
+
+    per_op_overhead: Loss
+    memory_traffic: Loss
+    allocator: Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueDelay:
+    """How long first rows of launches waited: signed row start minus submission, and the bare launch latency."""
+
+    median_ns: float | None
+    p95_ns: float | None
+    latency_ns: float
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKernel:
+    """Rows of one device-side name: how often, how long in all, and at the median."""
+
+    name: str
+    count: int
+    sum_ns: int
+    median_ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """t_step ≈ max(N_ops × t_cpu, Σ t_gpu): both sides, what the law predicts, what was seen, and the rest.
+
+    ``host_ns`` is the launch span minus waits; ``residual`` names what the law leaves unexplained.
+    """
+
+    n_ops: int
+    t_cpu_ns: float | None
+    host_ns: int | None
+    device_ns: int
+    predicted_ns: int | None
+    measured_ns: int
+    residual_ns: int | None
+    residual: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceReport:
+    """Everything that Referee says about one trace."""
+
+    source: str
+    totals: Totals
+    devices: tuple[DeviceTotals, ...]
+    idle: Idle
+    timeline: Timeline
+    utilisation: Utilisation
+    queue: QueueDelay
+    law: Law
+    steps: tuple[StepReport, ...]
+    steps_from: str
+    """Where the steps were taken from: profiler steps, annotations, none."""
+    top_kernels: tuple[TopKernel, ...]
+    verdict: Verdict
+    losses: Losses
+    remedies: tuple[Remedy, ...]
+    findings: tuple[Finding, ...]
+    provenance: Provenance | None = None
+    """The provenance stored beside the trace by Referee's own capture; ``None`` for somebody else's file."""
+    schema: str = "referee.trace/1"

@@ -1,0 +1,1 @@
+"""How is it shown? Records → document → text, Markdown, HTML. Reads records and units only."""

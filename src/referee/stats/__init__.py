@@ -1,0 +1,1 @@
+"""Arrays of samples → estimates: summaries, intervals, steady state, paired comparison, law fit. numpy only."""

@@ -1,0 +1,1 @@
+"""What does a recorded trace hold? Reader → columns → links and steps. Integer nanoseconds throughout; no torch."""
