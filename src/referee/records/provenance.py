@@ -122,7 +122,7 @@ SECTIONS: tuple[Section, ...] = ("chip", "accelerator", "method", "software", "s
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor that entered the step: ``role`` (input, parameter, buffer), shape, strides in elements, dtype, device."""
+    """A tensor that entered the step: ``role`` (input, parameter, buffer), shape, strides (elements), dtype, device."""
 
     role: str
     shape: tuple[int, ...]
