@@ -1,0 +1,24 @@
+"""Shared fixtures: where the recorded traces are, and what this machine has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def find_traces() -> Path | None:
+    """The folder of recorded traces: ``REFEREE_TRACES``, else ``../shared/traces`` beside the repository."""
+    named = os.environ.get("REFEREE_TRACES")
+    folder = Path(named) if named else Path(__file__).resolve().parents[1].parent / "shared" / "traces"
+    return folder if (folder / "EXPECTED.json").is_file() else None
+
+
+@pytest.fixture(scope="session")
+def traces_dir() -> Path:
+    """The folder of recorded traces, or a skip with the reason."""
+    folder = find_traces()
+    if folder is None:
+        pytest.skip("recorded traces not found: set REFEREE_TRACES to their folder")
+    return folder
