@@ -17,10 +17,11 @@ import msgspec
 from referee.errors import SchemaError, UserError
 from referee.records.capture import Capture
 from referee.records.check import Check
+from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
-from referee.records.trace_report import TraceReport
+from referee.records.trace_report import TraceReport, TraceSet
 
-Record: TypeAlias = Measurement | Sweep | TraceReport | Capture | Check
+Record: TypeAlias = Measurement | Sweep | TraceReport | TraceSet | Capture | Check | Environment
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.measurement": (1, Measurement),
@@ -28,6 +29,8 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.trace": (1, TraceReport),
     "referee.capture": (1, Capture),
     "referee.check": (1, Check),
+    "referee.env": (1, Environment),
+    "referee.traces": (1, TraceSet),
 }
 """Schema name → current version and record type."""
 
@@ -37,6 +40,8 @@ referee.sweep/1        first version
 referee.trace/1        first version
 referee.capture/1      first version
 referee.check/1        first version
+referee.env/1          first version
+referee.traces/1       first version
 """
 
 

@@ -188,3 +188,12 @@ class TraceReport:
     provenance: Provenance | None = None
     """The provenance stored beside the trace by Referee's own capture; ``None`` for somebody else's file."""
     schema: str = "referee.trace/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceSet:
+    """Several reports side by side (schema ``referee.traces/1``): one rank does not speak for a job."""
+
+    reports: tuple[TraceReport, ...]
+    findings: tuple[Finding, ...] = ()
+    schema: str = "referee.traces/1"

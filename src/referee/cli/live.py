@@ -1,0 +1,102 @@
+"""What is to be measured, and on what? The options every live command shares, and the target they describe."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from referee.errors import OptionError, PackageMissing
+from referee.units import NS_PER_S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from referee.device.protocol import Device
+    from referee.target import Target
+
+
+def add_target_arguments(parser: argparse.ArgumentParser) -> None:
+    """The target and how it is built."""
+    parser.add_argument("target", nargs="?", metavar="TARGET", help="FILE.py:NAME or package.module:NAME")
+    parser.add_argument("--stmt", help="a statement to time instead of a target, as in timeit")
+    parser.add_argument("--setup", default="", help="what runs once before --stmt")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda[:N], xpu, mps, lazy (default: cpu)")
+    parser.add_argument("--dtype", help="float32, bfloat16, float16, … handed to a target that declares dtype")
+    parser.add_argument("--batch-size", type=_positive, metavar="N", help="handed to a target that declares batch_size")
+    parser.add_argument(
+        "--param", action="append", default=[], metavar="NAME=VALUE", help="any other parameter the target declares"
+    )
+    parser.add_argument("--threads", type=_positive, metavar="N", help="intra-op threads (default: the session's)")
+
+
+def add_budget_argument(parser: argparse.ArgumentParser, *, default: str, what: str) -> None:
+    """``--budget``: the wall-clock budget of one measurement."""
+    parser.add_argument(
+        "--budget", default=default, metavar="TIME", help=f"wall-clock budget {what} (default: {default})"
+    )
+
+
+def parse_budget_ns(args: argparse.Namespace) -> int:
+    """The budget in nanoseconds."""
+    try:
+        budget_ns = parse_duration_ns(args.budget)
+    except ValueError as error:
+        raise OptionError(f"--budget: {error}.") from error
+    if budget_ns == 0:
+        raise OptionError("--budget 0 leaves no time to measure.", hint="Give for example --budget 1s.")
+    if budget_ns > 24 * 3600 * NS_PER_S:
+        raise OptionError(f"--budget {args.budget} is more than a day.")
+    return budget_ns
+
+
+def parse_params(args: argparse.Namespace) -> dict[str, str]:
+    """``--param NAME=VALUE`` as a mapping."""
+    params: dict[str, str] = {}
+    for text in args.param:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise OptionError(f"--param {text}: this is not NAME=VALUE.", hint="Write for example --param layers=4.")
+        params[name] = value
+    return params
+
+
+def open_live(args: argparse.Namespace) -> tuple[Device, Target]:
+    """Open the device, set the threads, load the target."""
+    if (args.target is None) == (args.stmt is None):
+        raise OptionError("Name one target, FILE.py:NAME, or give one statement with --stmt.")
+    require_torch()
+    from referee.device.registry import open_device
+    from referee.target import load_statement, load_target
+
+    device = open_device(args.device)
+    if args.threads:
+        from referee.device.cpu import set_threads
+
+        set_threads(args.threads)
+    if args.stmt is not None:
+        if args.batch_size or args.param or args.dtype:
+            raise OptionError("--stmt takes no --batch-size, --dtype or --param.", hint="Put them into --setup.")
+        return device, load_statement(args.stmt, args.setup)
+    return device, load_target(
+        args.target,
+        batch_size=args.batch_size,
+        device=args.device,
+        dtype=args.dtype,
+        params=parse_params(args),
+    )
+
+
+def require_torch() -> None:
+    """Raise one sentence where torch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise PackageMissing.named("torch", need="Measuring live", extra="torch")
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return value

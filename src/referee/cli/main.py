@@ -1,0 +1,99 @@
+"""Which command was asked for, and how did it end? The entry point; exit statuses are mapped here and nowhere else.
+
+0 answered · 1 a gate, lint or verification failed · 2 the user's mistake · 3 the environment lacks something named ·
+4 cannot tell · 130 interrupted. Anything else is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn, Protocol
+
+from referee import __version__
+from referee.errors import OptionError, RefereeError
+
+INTERRUPTED = 130
+
+COMMANDS: dict[str, str] = {
+    "check": "the main job: bench, sweep, profile, diagnosis, remedies, report",
+    "bench": "how long does one step take?",
+    "sweep": "how does the time grow with a parameter? (the null experiment)",
+    "profile": "record what ran, on a schedule that cannot come out empty",
+    "trace": "read anybody's profiler trace: where did the time go, which regime is it?",
+    "env": "what is this machine, and what can be measured on it?",
+}
+"""Command → one line of help. Each has a module of its name in this package."""
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's options."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Carry the command out; returns the exit status."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one sentence with the mend, like every other user error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        raise OptionError(f"{self.prog}: {message}.", hint=f"See `{self.prog} --help`.")
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser; only ``command``'s module is imported, so that ``--help`` stays fast."""
+    parser = Parser(
+        prog="referee",
+        description="An honest referee for PyTorch performance.",
+        epilog="`referee COMMAND --help` lists a command's options.",
+    )
+    parser.add_argument("--version", action="version", version=f"referee {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, line in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=line, description=line[0].upper() + line[1:])
+        if name == command:
+            _module(name).add_arguments(sub)
+    return parser
+
+
+def _module(name: str) -> Command:
+    module: Command = importlib.import_module(f"referee.cli.{name}")  # type: ignore[assignment]
+    return module
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in words if word in COMMANDS), None)
+    try:
+        args = build_parser(command).parse_args(words)
+        if args.command is None:
+            build_parser().print_help()
+            return 0
+        return _module(args.command).run(args)
+    except RefereeError as error:
+        _say(str(error))
+        return error.exit_status
+    except KeyboardInterrupt:
+        _say("interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`referee … | head`): nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"referee: {message}\n")
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Where does the answer go? Text or JSON to standard output or files, progress and notes to standard error."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from referee.errors import OptionError
+from referee.records.document import Document
+from referee.records.schema import Record, to_json, write_atomically
+
+_MIN_WIDTH, _MAX_WIDTH = 60, 140
+
+_SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--json PATH`` and ``--report PATH``, the same for every command."""
+    parser.add_argument(
+        "--json",
+        metavar="PATH",
+        help="write the result as JSON to PATH; `-` for standard output, which then holds JSON alone",
+    )
+    parser.add_argument("--report", metavar="PATH", help="write the report to PATH: .html, .md or .txt")
+    parser.add_argument("--no-progress", action="store_true", help="show no progress on standard error")
+
+
+def check_output_arguments(args: argparse.Namespace) -> None:
+    """Refuse, before anything is measured, what could not be written afterwards."""
+    if args.report and Path(args.report).suffix.lower() not in _SUFFIXES:
+        raise OptionError(f"--report {args.report}: the suffix says the format.", hint="Use .html, .md or .txt.")
+    for option in ("json", "report"):
+        path = getattr(args, option)
+        if path and path != "-":
+            parent = Path(path).resolve().parent
+            if not parent.is_dir():
+                raise OptionError(f"--{option} {path}: there is no directory {parent}.", hint="Create it first.")
+            if Path(path).is_dir() or not os.access(parent, os.W_OK):
+                raise OptionError(f"--{option} {path} cannot be written.", hint="Name a file in a writable directory.")
+
+
+def deliver(record: Record, args: argparse.Namespace) -> None:
+    """Show the record on standard output (as JSON where ``--json -`` asks for it) and write the files asked for."""
+    from referee.report.compose import compose
+
+    if args.json == "-":
+        sys.stdout.write(to_json(record).decode())
+    else:
+        document = compose(record)
+        show(document)
+        if args.json:
+            write_atomically(to_json(record), args.json)
+            note(f"JSON written to {args.json}")
+    if args.report:
+        write_report(compose(record), args.report)
+
+
+def show(document: Document) -> None:
+    """Print a document to standard output, at the terminal's width, with colour only on a terminal."""
+    from referee.report.text import render_text
+
+    width = max(_MIN_WIDTH, min(_MAX_WIDTH, shutil.get_terminal_size((100, 24)).columns))
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    sys.stdout.write(render_text(document, width=width, color=color))
+    sys.stdout.flush()
+
+
+def write_report(document: Document, path: str) -> None:
+    """Write a document to ``path`` in the format that its suffix names."""
+    kind = _SUFFIXES[Path(path).suffix.lower()]
+    if kind == "html":
+        from referee.report.html import render_html
+
+        text = render_html(document)
+    elif kind == "markdown":
+        from referee.report.markdown import render_markdown
+
+        text = render_markdown(document)
+    else:
+        from referee.report.text import render_text
+
+        text = render_text(document, width=100, color=False)
+    write_atomically(text.encode(), path)
+    note(f"report written to {path}")
+
+
+def note(message: str) -> None:
+    """One line to standard error."""
+    sys.stderr.write(f"referee: {message}\n")
+    sys.stderr.flush()
