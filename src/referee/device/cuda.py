@@ -1,0 +1,83 @@
+"""CUDA and ROCm: calls queue work on streams; every device the outputs live on is awaited; events give device time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from referee.device.accelerator import AcceleratorDevice, EventTimer
+from referee.device.nvml import read_nvml
+from referee.device.protocol import DeviceTimer
+from referee.records.finding import Scalar
+
+
+class CudaDevice(AcceleratorDevice):
+    """One GPU reached through ``torch.cuda``, NVIDIA's or (as ROCm) AMD's."""
+
+    def __init__(self, index: int = 0) -> None:
+        super().__init__("cuda", index)
+
+    def timer(self) -> DeviceTimer | None:
+        """Two events on this device's current stream. Their resolution is about half a microsecond."""
+        return _CudaTimer(self._torch, self._device)
+
+    def counters(self) -> Mapping[str, int]:
+        """The compiler's counts, and how often the caching allocator had to go to the driver.
+
+        In a steady state the cache serves every request: a driver allocation inside a timed window synchronises and
+        means that the warm-up was not over.
+        """
+        stats: Mapping[str, int] = self._torch.cuda.memory_stats(self._device)
+        return {
+            **super().counters(),
+            "cuda.device_allocs": int(stats.get("num_device_alloc", 0)),
+            "cuda.device_frees": int(stats.get("num_device_free", 0)),
+            "cuda.alloc_retries": int(stats.get("num_alloc_retries", 0)),
+        }
+
+    def describe(self) -> Mapping[str, Scalar] | None:
+        """The properties torch knows, and what NVML tells where it can be read."""
+        properties: Any = self._torch.cuda.get_device_properties(self._device)
+        found: dict[str, Scalar] = {
+            "name": str(properties.name),
+            "index": self._device.index,
+            "sm_count": int(properties.multi_processor_count),
+            "memory_bytes": int(properties.total_memory),
+            "compute_capability": _architecture(properties),
+        }
+        cache_bytes = getattr(properties, "L2_cache_size", None)
+        if cache_bytes is not None:
+            found["l2_cache_bytes"] = int(cache_bytes)
+        if self._torch.version.hip is None:
+            found.update(read_nvml(_uuid(properties)))
+        return found
+
+
+class _CudaTimer(EventTimer):
+    """Two events that are recorded on the timed device's current stream, whichever device is current just then."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        super().__init__(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+        self._torch = torch
+        self._device = device
+
+    def start(self) -> None:
+        self._start.record(self._torch.cuda.current_stream(self._device))
+
+    def stop(self) -> None:
+        self._stop.record(self._torch.cuda.current_stream(self._device))
+
+
+def _architecture(properties: Any) -> str:
+    """``sm_90`` on NVIDIA's, ``gfx942`` on AMD's (whose driver appends feature flags after a colon)."""
+    name = getattr(properties, "gcnArchName", None)
+    # CUDA builds have the attribute too, holding the device's name.
+    if name and str(name).startswith("gfx"):
+        return str(name).partition(":")[0]
+    return f"sm_{properties.major}{properties.minor}"
+
+
+def _uuid(properties: Any) -> str | None:
+    """The device's UUID: the one name that CUDA and NVML share, whatever ``CUDA_VISIBLE_DEVICES`` hides."""
+    uuid = getattr(properties, "uuid", None)
+    return None if uuid is None else f"GPU-{uuid}"
