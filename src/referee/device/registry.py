@@ -18,6 +18,7 @@ from referee.device.host import load_torch
 from referee.device.lazy import LazyDevice
 from referee.device.protocol import Device
 from referee.errors import DeviceMissing, OptionError, PackageMissing
+from referee.records.environment import DeviceEntry
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*)(?::(\d+))?")
 
@@ -25,16 +26,6 @@ _FAKES: dict[str, Callable[[], Device]] = {"fake-sync": FakeSync, "fake-async": 
 
 _OTHER_NAMES = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "amd": "cuda", "metal": "mps"}
 """What people write for a device that torch calls otherwise. They are told, not guessed for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceEntry:
-    """A device that could be measured on: its name, whether it is here, and its description or what is missing."""
-
-    name: str
-    available: bool
-    detail: str
-    settling: str
 
 
 @dataclass(frozen=True, kw_only=True)

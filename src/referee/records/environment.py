@@ -10,14 +10,12 @@ from referee.records.finding import Finding, Scalar
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEntry:
-    """One device that can be measured on, or the reason why it cannot; ``clocks`` are those of the four it has."""
+    """A device that could be measured on: its name, whether it is here, and its description or what is missing."""
 
     name: str
-    settling: str
     available: bool
-    clocks: tuple[str, ...]
-    why_not: str = ""
-    accelerator: Mapping[str, Scalar] | None = None
+    detail: str
+    settling: str
 
 
 @dataclass(frozen=True, kw_only=True)
