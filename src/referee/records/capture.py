@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from referee.records.finding import Finding
 from referee.records.provenance import Provenance
@@ -10,13 +10,68 @@ from referee.records.provenance import Provenance
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulePlan:
-    """The schedule: skip, then cycles of wait, warm-up and active iterations, ``repeat`` times (0: without end)."""
+    """The schedule: skip, then cycles of wait, warm-up and active iterations, ``repeat`` times (0: without end).
+
+    With ``skip_first_wait`` the first cycle does not wait. Where ``steps`` names iterations, each of them begins
+    ``active`` recorded ones, and ``skip``, ``wait`` and ``repeat`` mean nothing.
+    """
 
     skip: int
     wait: int
     warmup: int
     active: int
     repeat: int
+    skip_first_wait: bool = False
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """What else was recorded of each operator; all of it is off unless asked for, because all of it costs."""
+
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    flops: bool = False
+    modules: bool = False
+
+    def words(self) -> str:
+        """The options that are on, as they are written: ``shapes, stacks``; ``none`` where all are off."""
+        return ", ".join(field.name for field in fields(self) if getattr(self, field.name)) or "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilerCost:
+    """What recording costs here: per operator row, with these options, calibrated on a chain of tiny operators.
+
+    ``chain`` is the number of operators in the chain, ``rounds`` how often it was run each way, alternating.
+    """
+
+    per_op_ns: float
+    low_ns: float
+    high_ns: float
+    chain: int
+    rounds: int
+    options: CaptureOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integrity:
+    """Does the file hold what it should? Counted from the file as it was written, not from the profiler's memory.
+
+    ``steps_found`` are the complete iterations marked in the file. ``launches_unmatched`` are calls of a launch family
+    without a device row, ``device_rows_unlinked`` device rows whose correlation id no call in the file has. ``lost``
+    are the rows that the profiler itself reports as dropped (``None`` where it reports nothing).
+    """
+
+    events: int
+    ops: int
+    steps_found: tuple[int, ...]
+    device_rows: int
+    launches: int
+    launches_unmatched: int
+    device_rows_unlinked: int
+    lost: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +81,7 @@ class CaptureFile:
     path: str
     iterations: tuple[int, ...]
     size_bytes: int
+    integrity: Integrity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,4 +96,6 @@ class Capture:
     unprofiled_step_ns: float | None
     provenance: Provenance
     findings: tuple[Finding, ...] = ()
+    options: CaptureOptions = CaptureOptions()
+    cost: ProfilerCost | None = None
     schema: str = "referee.capture/1"
