@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from referee.device.host import HostClocked
+from referee.device.host import HostClocked, load_torch
 
 
 class CpuDevice(HostClocked):
@@ -10,3 +10,8 @@ class CpuDevice(HostClocked):
 
     def __init__(self) -> None:
         super().__init__("cpu")
+
+
+def set_threads(threads: int) -> None:
+    """Let torch compute one operation with ``threads`` threads from now on, in this process."""
+    load_torch().set_num_threads(threads)

@@ -1,0 +1,75 @@
+"""Where in the user's code did it go wrong? Turns what a target raises into one sentence with file and line."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from referee.errors import RefereeError, StepError
+
+_OWN = str(Path(__file__).resolve().parents[1])
+_STANDARD_LIBRARY = str(Path(traceback.__file__).resolve().parent)
+_INSTALLED = ("site-packages", "dist-packages")
+_MESSAGE_LENGTH = 200
+"""Longer messages (a compiler's whole log) are cut: the sentence should stay one."""
+
+
+def as_step_error(error: BaseException, name: str) -> StepError:
+    """The StepError for ``error``, which calling ``name`` raised: its place in the user's code, its kind, its text."""
+    place = user_place(error.__traceback__)
+    where = f" at {place}" if place else ""
+    return StepError(f"{name} raised {describe(error)}{where}.", hint=_mend(error))
+
+
+@contextmanager
+def step_errors(name: str) -> Iterator[None]:
+    """While inside, whatever the step called ``name`` raises becomes a :class:`~referee.errors.StepError`.
+
+    Referee's own errors pass. So does an exception that met no code of the user's on its way: that is our bug.
+    """
+    try:
+        yield
+    except RefereeError:
+        raise
+    except Exception as error:
+        if not _passed_user_code(error.__traceback__):
+            raise
+        raise as_step_error(error, name) from error
+
+
+def describe(error: BaseException) -> str:
+    """``ValueError: shapes differ``: the kind and the first line of the text, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0].rstrip(".") if lines else ""
+    if len(text) > _MESSAGE_LENGTH:
+        text = text[: _MESSAGE_LENGTH - 1] + "…"
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind
+
+
+def user_place(trace: TracebackType | None) -> str:
+    """``train.py:17``: the innermost frame in the user's own code, else the innermost one in an installed library."""
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith((_OWN, "<frozen"))]
+    users = [frame for frame in frames if not _is_installed(frame.filename)]
+    chosen = users or frames
+    return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else ""
+
+
+def _is_installed(filename: str) -> bool:
+    return filename.startswith(_STANDARD_LIBRARY) or any(part in _INSTALLED for part in Path(filename).parts)
+
+
+def _passed_user_code(trace: TracebackType | None) -> bool:
+    frames = traceback.extract_tb(trace)
+    return any(not f.filename.startswith((_OWN, "<frozen")) and not _is_installed(f.filename) for f in frames)
+
+
+def _mend(error: BaseException) -> str:
+    if isinstance(error, NameError) and getattr(error, "name", None) == "torch":
+        return "Add import torch (for a statement: --setup 'import torch')."
+    if isinstance(error, ModuleNotFoundError):
+        return f"Install what provides the module {error.name}, in this Python's environment."
+    return ""
