@@ -1,0 +1,138 @@
+"""What do the other clocks say? Settled per call, enqueue and device time, beside the amortised headline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from referee.bench.calibrate import Overhead, with_settle_cost
+from referee.bench.loop import MarkedBlock, run_marked_block
+from referee.bench.plan import Plan, ProgressCallback, Step, no_progress
+from referee.bench.sampling import Sampled, take_samples
+from referee.bench.stopping import MaxBlocks, UntilTime
+from referee.device.protocol import Device, Settling
+from referee.records.measurement import Clocks
+from referee.units import NS_PER_MS
+
+HOLD_NS = 2 * NS_PER_MS
+"""How long the device's queue is held so that calls can be queued behind it: many launches of some 10 µs each."""
+
+_MARKED_CALLS = 8
+_MIN_MARKED = 5
+_HOST_BOUND_FRAC = 0.9
+
+
+@runtime_checkable
+class HoldsQueue(Protocol):
+    """A device that can occupy its own queue, so that work queued behind runs without gaps between launches."""
+
+    def hold(self, length_ns: int) -> None:
+        """Put work of about ``length_ns`` that computes nothing into the queue and return at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideClocks:
+    """All four clocks, the naive one, and what was seen about the enqueueing."""
+
+    clocks: Clocks
+    naive_ns: float | None
+    enqueue_blocked: bool
+    """Whether a call returned only after work queued before it: it synchronises inside, or the queue was full."""
+    device_gapless: bool
+    """Whether the device time was taken with the launch gaps hidden."""
+
+
+def read_clocks(
+    step: Step,
+    *,
+    device: Device,
+    plan: Plan,
+    main: Sampled,
+    until_ns: int,
+    progress: ProgressCallback = no_progress,
+) -> SideClocks:
+    """Take the clocks that ``plan`` asks for beside the blocks of ``main``, until about ``until_ns``.
+
+    Each gets an equal share of the time left and at least three blocks. Where a block of ``main`` is one call, it is
+    the per-call clock already.
+    """
+    synchronous = device.settling is Settling.SYNCHRONOUS
+    marked = device.settling is Settling.ASYNCHRONOUS and "device" in plan.clocks and device.timer() is not None
+    single: Sampled | None = None
+    wants_single = "settled_per_call" in plan.clocks or ("enqueue" in plan.clocks and not synchronous)
+    if wants_single:
+        single = main
+        if main.blocks[0].calls != 1:
+            share_ns = (until_ns - device.now_ns()) // (2 if marked else 1)
+            single = _single_calls(step, device=device, overhead=main.overhead, share_ns=share_ns, progress=progress)
+    amortised_ns = _median(main.settled_ns, main)
+    enqueue_ns = _median(single.issue_ns, single) if single is not None and not synchronous else None
+    device_ns, blocked, gapless = None, False, False
+    if marked:
+        calls = min(_MARKED_CALLS, main.blocks[0].calls)
+        device_ns, blocked, gapless = _device_time(step, device=device, calls=calls, until_ns=until_ns)
+        if not gapless and _host_bound(enqueue_ns, amortised_ns):
+            device_ns = None  # without a held queue the marks time the host's pace, not the device
+    clocks = Clocks(
+        enqueue_ns=enqueue_ns if "enqueue" in plan.clocks else None,
+        settled_amortised_ns=amortised_ns,
+        settled_per_call_ns=None
+        if single is None or "settled_per_call" not in plan.clocks
+        else _median(single.settled_ns, single),
+        device_ns=device_ns,
+    )
+    return SideClocks(
+        clocks=clocks, naive_ns=_median(main.issue_ns, main), enqueue_blocked=blocked, device_gapless=gapless
+    )
+
+
+def _single_calls(
+    step: Step, *, device: Device, overhead: Overhead, share_ns: int, progress: ProgressCallback
+) -> Sampled:
+    own = with_settle_cost(overhead, step, device=device, calls=1)
+    until_ns = device.now_ns() + max(0, share_ns)
+    rules = (UntilTime(until_ns), MaxBlocks(100_000))
+    return take_samples(
+        step,
+        device=device,
+        calls=1,
+        overhead=own,
+        rules=rules,
+        stage="per-call clock",
+        until_ns=until_ns,
+        progress=progress,
+    )
+
+
+def _device_time(step: Step, *, device: Device, calls: int, until_ns: int) -> tuple[float | None, bool, bool]:
+    """Device time per call from marks in the queue, whether a call waited for what was queued before, and whether
+    the queue was held (so that no launch gap is in the time)."""
+    timer = device.timer()
+    if timer is None:
+        return None, False, False
+    hold = device.hold if isinstance(device, HoldsQueue) else None
+    length_ns = HOLD_NS
+    taken: list[MarkedBlock] = []
+    while len(taken) < _MIN_MARKED or (device.now_ns() < until_ns and len(taken) < 1_000):
+        block = run_marked_block(step, device=device, timer=timer, calls=calls, hold=hold, hold_ns=length_ns)
+        if block.issue_ns > length_ns / 2 and calls > 1:
+            calls //= 2  # the host needs too long for so many calls: the queue would run dry
+            continue
+        taken.append(block)
+    elapsed = float(np.median([block.elapsed_ns / block.calls for block in taken]))
+    blocked = hold is not None and float(np.median([block.issue_ns for block in taken])) >= length_ns * 0.9
+    return elapsed, blocked, hold is not None and not blocked
+
+
+def _host_bound(enqueue_ns: float | None, amortised_ns: float | None) -> bool:
+    if enqueue_ns is None or amortised_ns is None:
+        return False
+    return enqueue_ns >= _HOST_BOUND_FRAC * amortised_ns
+
+
+def _median(values: object, sampled: Sampled) -> float | None:
+    usable = np.array(sampled.usable, dtype=bool)
+    chosen = np.asarray(values, dtype=np.float64)[usable]
+    return float(np.median(chosen)) if chosen.size else None

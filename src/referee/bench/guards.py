@@ -1,0 +1,184 @@
+"""What limits the number, or forbids it? Checks on a finished measurement; each returns findings with their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from referee.bench.clocks import SideClocks
+from referee.bench.sampling import SLICE_NS, STOLEN_FRAC, Sampled, stolen_frac
+from referee.bench.warmup import is_compilation
+from referee.device.protocol import Device, Settling
+from referee.records.estimate import Estimate
+from referee.records.finding import Finding
+from referee.records.measurement import Warmup
+from referee.stats.summary import Summary
+from referee.units import format_frac, format_ns, format_ratio
+
+DISTURBED_RATIO = 1.03
+"""Median over low decile of the clean blocks. In 180 runs, quiet and beside busy processes, this caught every median
+that was off by more than 3 %, without a false alarm."""
+
+FEW_SAMPLES = 20
+"""Below this the interval of the median leans on the extremes."""
+
+WIDE_FRAC = 0.02
+"""An interval wider than this on either side when the budget ended is worth a warning."""
+
+HOST_BOUND_FRAC = 0.9
+
+
+def check_blocks(sampled: Sampled, *, summary: Summary | None) -> tuple[Finding, ...]:
+    """Was it disturbed, so much that there is no number, or so little sampled that there is hardly one?"""
+    findings: list[Finding] = []
+    blocks, clean = len(sampled.blocks), sum(sampled.clean)
+    if summary is None:
+        return (_no_clean_block(sampled),)
+    if clean < blocks and not all(c == u for c, u in zip(sampled.clean, sampled.usable, strict=True)):
+        findings.append(
+            Finding(
+                code="disturbed",
+                severity="warning",
+                message=f"Only {clean} of {blocks} blocks were free of preemption, so the others count as well.",
+                evidence={"clean_blocks": clean, "blocks": blocks, "stolen_frac": stolen_frac(sampled.blocks)},
+                hint="Measure on a machine with an idle core, or with a longer budget.",
+            )
+        )
+    elif summary.n >= 10 and summary.p10 > 0 and summary.median / summary.p10 > DISTURBED_RATIO:
+        ratio = summary.median / summary.p10
+        findings.append(
+            Finding(
+                code="disturbed",
+                severity="warning",
+                message=f"The median is {format_ratio(ratio)} the low decile of the clean blocks: something else ran "
+                "on these cores, or the step itself varies.",
+                evidence={
+                    "median_ns": summary.median,
+                    "p10_ns": summary.p10,
+                    "ratio": ratio,
+                    "threshold": DISTURBED_RATIO,
+                    "clean_blocks": clean,
+                    "blocks": blocks,
+                },
+                hint=f"The floor, {format_ns(summary.floor)}, is less affected; or measure again with a longer budget.",
+            )
+        )
+    if summary.n < FEW_SAMPLES:
+        findings.append(
+            Finding(
+                code="few-samples",
+                severity="warning" if summary.n < 6 else "info",
+                message=f"The number stands on {summary.n} blocks.",
+                evidence={"n": summary.n, "wanted": FEW_SAMPLES, "stop_reason": sampled.stop_reason},
+                hint="Give a longer --budget.",
+            )
+        )
+    return tuple(findings)
+
+
+def _no_clean_block(sampled: Sampled) -> Finding:
+    blocks = len(sampled.blocks)
+    stolen = stolen_frac(sampled.blocks)
+    return Finding(
+        code="no-clean-block",
+        severity="fatal",
+        message=f"{blocks - sum(sampled.clean)} of {blocks} blocks were preempted, which could be "
+        f"{format_frac(stolen)} of their time: the undisturbed time is not in these samples.",
+        evidence={
+            "blocks": blocks,
+            "clean_blocks": sum(sampled.clean),
+            "stolen_frac": stolen,
+            "threshold": STOLEN_FRAC,
+            "slice_ns": SLICE_NS,
+        },
+        hint="More threads compute than cores are idle: use --threads 1, or measure on an idle machine.",
+    )
+
+
+def check_precision(estimate: Estimate | None, *, stop_reason: str, budget_ns: int) -> tuple[Finding, ...]:
+    """Did the budget end before the interval was narrow?"""
+    if estimate is None or stop_reason != "budget" or estimate.half_width_frac <= WIDE_FRAC:
+        return ()
+    return (
+        Finding(
+            code="budget-exhausted",
+            severity="warning",
+            message=f"The budget of {format_ns(budget_ns)} ended with the median known to "
+            f"± {format_frac(estimate.half_width_frac)} only.",
+            evidence={
+                "half_width_frac": estimate.half_width_frac,
+                "threshold": WIDE_FRAC,
+                "budget_ns": budget_ns,
+                "n_eff": estimate.n_eff,
+            },
+            hint="Give a longer --budget.",
+        ),
+    )
+
+
+def check_warmup(warmup: Warmup, *, series_ns: Sequence[int]) -> tuple[Finding, ...]:
+    """Did the series become steady before the clock counted?"""
+    if warmup.steady:
+        return ()
+    return (
+        Finding(
+            code="not-steady",
+            severity="warning",
+            message=f"After {warmup.calls} calls of warm-up ({format_ns(warmup.total_ns)}) the series was not steady.",
+            evidence={
+                "calls": warmup.calls,
+                "total_ns": warmup.total_ns,
+                "first_call_ns": warmup.first_call_ns,
+                "last_call_ns": series_ns[-1],
+            },
+            hint="Something still changes from call to call: shapes, compilation, or load on this machine.",
+        ),
+    )
+
+
+def check_counters(moved: Mapping[str, int], *, device: Device) -> tuple[Finding, ...]:
+    """Did something move in the timed window that must stand still? Compilations forbid the number."""
+    findings = []
+    for name, by in sorted(moved.items()):
+        compiled = is_compilation(name)
+        findings.append(
+            Finding(
+                code="recompiled" if compiled else "counter-moved",
+                severity="fatal" if compiled else "warning",
+                message=f"{by:,} compilation{'s' if by != 1 else ''} ran inside the timed window ({name})."
+                if compiled
+                else f"The counter {name} moved by {by:,} inside the timed window.",
+                evidence={"counter": name, "by": by, "device": device.name},
+                hint="A shape, a dtype, a grad mode or a Python value changes from call to call; fix it, or mark it "
+                "as dynamic, and measure again."
+                if compiled
+                else "In a steady state it stands still: the warm-up was not over, or the step does this each time.",
+            )
+        )
+    return tuple(findings)
+
+
+def check_enqueue(side: SideClocks, *, device: Device) -> tuple[Finding, ...]:
+    """May the enqueue clock be held against the settled one?"""
+    if not side.enqueue_blocked or device.settling is not Settling.ASYNCHRONOUS:
+        return ()
+    return (
+        Finding(
+            code="enqueue-blocked",
+            severity="info",
+            message="Enqueueing was blocked: the call returned only after work queued before it.",
+            evidence={"enqueue_ns": side.clocks.enqueue_ns, "settled_per_call_ns": side.clocks.settled_per_call_ns},
+            hint="The step reads a value back or waits inside, or it queues more launches than the queue holds.",
+        ),
+    )
+
+
+def enqueue_rule(side: SideClocks) -> str | None:
+    """Which side is the limit, in a sentence, from enqueue against amortised; ``None`` where that cannot be said."""
+    enqueue_ns, amortised_ns = side.clocks.enqueue_ns, side.clocks.settled_amortised_ns
+    if enqueue_ns is None or amortised_ns is None or side.enqueue_blocked:
+        return None
+    if enqueue_ns >= HOST_BOUND_FRAC * amortised_ns:
+        return "Enqueueing takes as long as the settled call: the host is the limit."
+    if enqueue_ns <= amortised_ns / 2:
+        return "Enqueueing takes less than half of the settled call: the device is the limit."
+    return None

@@ -1,0 +1,122 @@
+"""What is timed, and between which two readings? The only timing loop of Referee.
+
+A block is ``calls`` calls back to back and one settle of this candidate's own outputs at the end. The clock is read
+before the first call, after the last call has returned (what a timer that does not wait would stop at) and after the
+settle, so one block gives the settled time and the naive one. Everything else (counting context switches, keeping
+samples) lies outside these readings.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+
+from referee.bench.plan import Step
+from referee.device.protocol import Device, DeviceTimer, Settling
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One timed block: raw integer nanoseconds, nothing subtracted."""
+
+    calls: int
+    issue_ns: int
+    """From the first reading until the last call had returned."""
+    settled_ns: int
+    """From the first reading until the outputs were settled."""
+    switches: int
+    """Involuntary context switches in between."""
+
+
+def issue(step: Step, calls: int, *, keep: bool) -> object:
+    """Make the calls and hand back what must be settled for all of them.
+
+    With ``keep`` every output is kept: a lazy backend drops recorded work whose result nobody holds, so that settling
+    the last output alone would time one call instead of ``calls``. Otherwise only the last is kept, and the others
+    die as they come: their work is queued or done already, and their memory is free for the next call.
+    """
+    if keep:
+        return [step() for _ in repeat(None, calls)]
+    for _ in repeat(None, calls - 1):
+        step()
+    return step()
+
+
+def keeps_outputs(device: Device) -> bool:
+    """Must every output of a block be held until it is settled?"""
+    return device.settling is Settling.LAZY
+
+
+def run_block(step: Step, *, device: Device, calls: int) -> Block:
+    """Time one block of ``calls`` calls."""
+    now, settle, keep = device.now_ns, device.settle, keeps_outputs(device)
+    before = device.involuntary_switches()
+    start_ns = now()
+    if keep:
+        outputs: object = [step() for _ in repeat(None, calls)]
+    else:
+        for _ in repeat(None, calls - 1):
+            step()
+        outputs = step()
+    issued_ns = now()
+    settle(outputs)
+    settled_ns = now()
+    after = device.involuntary_switches()
+    return Block(calls, issued_ns - start_ns, settled_ns - start_ns, after - before)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedBlock:
+    """One block between two marks in the device's queue."""
+
+    calls: int
+    issue_ns: int
+    """Host time until the last call had returned, the queue being held."""
+    elapsed_ns: float
+    """Device time between the marks."""
+
+
+def run_marked_block(
+    step: Step,
+    *,
+    device: Device,
+    timer: DeviceTimer,
+    calls: int,
+    hold: Callable[[int], None] | None,
+    hold_ns: int,
+) -> MarkedBlock:
+    """Time one block by marks in the device's queue, queued behind work that keeps the device busy.
+
+    What keeps it busy is ``hold``, or one more call of the step where the device cannot be held.
+    """
+    device.settle()
+    if hold is None:
+        lead: object = step()
+    else:
+        hold(hold_ns)
+        lead = None
+    start_ns = device.now_ns()
+    timer.start()
+    outputs = issue(step, calls, keep=keeps_outputs(device))
+    timer.stop()
+    issued_ns = device.now_ns()
+    elapsed_ns = timer.elapsed_ns()
+    device.settle((lead, outputs))
+    return MarkedBlock(calls, issued_ns - start_ns, elapsed_ns)
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """Keep the cyclic garbage collector out of the timed window; what exists at the start is not looked at again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

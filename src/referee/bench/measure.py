@@ -1,0 +1,202 @@
+"""How long does one call take? Warm-up, calibration, the headline clock, the other clocks, the guards: one record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from referee.bench.calibrate import choose_calls, measure_overhead, with_settle_cost
+from referee.bench.clocks import SideClocks, read_clocks
+from referee.bench.guards import check_blocks, check_counters, check_enqueue, check_precision, check_warmup
+from referee.bench.loop import quiet_collector, run_block
+from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
+from referee.bench.sampling import Sampled, take_samples
+from referee.bench.stopping import rules_of
+from referee.bench.warmup import WarmedUp, moved_counters, warm_up
+from referee.device.protocol import Device, Settling
+from referee.device.provenance import collect
+from referee.records.finding import Finding, Scalar, fatal
+from referee.records.measurement import Measurement
+from referee.records.provenance import Provenance, TensorSpec
+from referee.stats.interval import median_interval
+from referee.stats.summary import summarise
+
+SETTLES: dict[Settling, str] = {
+    Settling.SYNCHRONOUS: "nothing to wait for; the last output's devices, once per block",
+    Settling.ASYNCHRONOUS: "every device of the last output and this one, once per block",
+    Settling.LAZY: "every output of the block materialised and awaited",
+}
+
+_CALIBRATION_FRAC = 0.15
+
+
+class Seen(Protocol):
+    """What was observed of a step's inputs and outputs (see ``referee.device.observe``)."""
+
+    @property
+    def dtype(self) -> str:
+        """The dtype the step computes in."""
+
+    @property
+    def shapes(self) -> Sequence[TensorSpec]:
+        """The tensors that entered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Timed:
+    """Everything that was timed, before it is judged."""
+
+    warmed: WarmedUp
+    main: Sampled
+    side: SideClocks
+    moved: dict[str, int]
+
+
+def measure(
+    step: Step,
+    *,
+    device: Device,
+    plan: Plan | None = None,
+    name: str = "step",
+    observation: Seen | None = None,
+    target: str | None = None,
+    method: dict[str, Scalar] | None = None,
+    findings: Sequence[Finding] = (),
+    progress: ProgressCallback = no_progress,
+) -> Measurement:
+    """Measure ``step`` on ``device`` as ``plan`` says (default: :class:`Plan`).
+
+    ``observation`` gives dtype and shapes for the provenance; without it they are "not read". ``method`` adds or
+    replaces keys of the provenance's method section (how the inputs were filled, for example). ``findings`` come
+    first in the record; a fatal one among them or among Referee's own leaves the headline empty. An interrupt
+    (Ctrl-C) once blocks exist gives the record of what there is, with ``stop_reason`` "interrupted"; before that it
+    is raised again. What the step raises passes through.
+    """
+    plan = Plan() if plan is None else plan
+    with quiet_collector():
+        timed = _time(step, device=device, plan=plan, progress=progress)
+    provenance = collect(
+        device,
+        dtype="not read" if observation is None else observation.dtype,
+        shapes=() if observation is None else tuple(observation.shapes),
+        method={**_method(timed, device=device, plan=plan, target=target or name), **(method or {})},
+        target=target,
+    )
+    return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=tuple(findings))
+
+
+def _time(step: Step, *, device: Device, plan: Plan, progress: ProgressCallback) -> _Timed:
+    begin_ns = device.now_ns()
+    overhead = measure_overhead(device)
+    warmed = warm_up(step, device=device, plan=plan, progress=progress, spent_ns=device.now_ns() - begin_ns)
+    # First-time costs are not the budget's: a compile of ten seconds must not leave three blocks.
+    once_ns = warmed.record.first_call_ns + (warmed.record.compile_ns or 0)
+    end_ns = max(begin_ns + once_ns, begin_ns) + plan.budget_ns
+    target_ns = plan.block_target_ns or device.block_target_ns
+    progress(Progress(stage="calibrating", frac=0.0))
+    until_ns = device.now_ns() + int(_CALIBRATION_FRAC * plan.budget_ns)
+    calls = choose_calls(step, device=device, target_ns=target_ns, until_ns=until_ns)
+    overhead = with_settle_cost(overhead, step, device=device, calls=calls)
+    run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
+    before = device.counters()
+    main_until_ns = end_ns - int(_side_share(plan, device=device, calls=calls) * plan.budget_ns)
+    main = take_samples(
+        step,
+        device=device,
+        calls=calls,
+        overhead=overhead,
+        rules=rules_of(plan, until_ns=main_until_ns),
+        until_ns=main_until_ns,
+        progress=progress,
+    )
+    moved = moved_counters(before, device.counters())
+    if main.stop_reason == "interrupted":
+        plan = replace(plan, clocks=("settled_amortised",))
+    side = read_clocks(step, device=device, plan=plan, main=main, until_ns=end_ns, progress=progress)
+    return _Timed(warmed=warmed, main=main, side=side, moved=moved)
+
+
+def _side_share(plan: Plan, *, device: Device, calls: int) -> float:
+    """The share of the budget for the clocks beside the headline."""
+    synchronous = device.settling is Settling.SYNCHRONOUS
+    single = calls > 1 and ("settled_per_call" in plan.clocks or ("enqueue" in plan.clocks and not synchronous))
+    marked = device.settling is Settling.ASYNCHRONOUS and "device" in plan.clocks
+    return plan.side_frac * (single + marked)
+
+
+def _method(timed: _Timed, *, device: Device, plan: Plan, target: str) -> dict[str, Scalar]:
+    warmup, main = timed.warmed.record, timed.main
+    calls = main.blocks[0].calls
+    ended = "steady" if warmup.steady else "limit reached"
+    return {
+        "clock": "settled_amortised",
+        "settle": SETTLES[device.settling],
+        "warmup": f"{ended} after {warmup.calls} calls",
+        "calls_per_block": calls,
+        "block_target_ns": plan.block_target_ns or device.block_target_ns,
+        "budget_ns": plan.budget_ns,
+        "cache_state": "warm",
+        "gc": "disabled in the timed window",
+        "timer": f"{device.name} host clock, one reading costs {main.overhead.read_ns} ns",
+        "overhead_ns": main.overhead.per_call_ns(calls),
+        "statistic": "median of clean blocks",
+        "target": target,
+    }
+
+
+def _record(
+    timed: _Timed, *, name: str, plan: Plan, device: Device, provenance: Provenance, given: tuple[Finding, ...]
+) -> Measurement:
+    main, side = timed.main, timed.side
+    samples = main.settled_ns
+    usable = samples[np.array(main.usable, dtype=bool)]
+    summary = summarise(usable) if usable.size else None
+    estimate = median_interval(usable, level=plan.level) if usable.size else None
+    findings = (
+        *given,
+        *check_blocks(main, summary=summary),
+        *check_counters(timed.moved, device=device),
+        *check_warmup(timed.warmed.record, series_ns=timed.warmed.series_ns),
+        *check_precision(estimate, stop_reason=main.stop_reason, budget_ns=plan.budget_ns),
+        *check_enqueue(side, device=device),
+        *_interrupted(main),
+    )
+    if fatal(findings):
+        summary, estimate = None, None
+    return Measurement(
+        name=name,
+        median_ns=None if estimate is None else estimate.point,
+        ci_low_ns=None if estimate is None else estimate.low,
+        ci_high_ns=None if estimate is None else estimate.high,
+        iqr_ns=None if summary is None else summary.iqr,
+        floor_ns=None if summary is None else summary.floor,
+        p95_ns=None if summary is None else summary.p95,
+        ci_level=plan.level,
+        n=len(main.blocks),
+        n_eff=estimate.n_eff if estimate is not None else 0.0,
+        blocks=len(main.blocks),
+        stop_reason=main.stop_reason,
+        clocks=side.clocks if estimate is not None else replace(side.clocks, settled_amortised_ns=None),
+        naive_ns=side.naive_ns,
+        warmup=timed.warmed.record,
+        samples_ns=tuple(float(ns) for ns in samples),
+        clean=main.clean,
+        provenance=provenance,
+        findings=findings,
+    )
+
+
+def _interrupted(main: Sampled) -> tuple[Finding, ...]:
+    if main.stop_reason != "interrupted":
+        return ()
+    return (
+        Finding(
+            code="interrupted",
+            severity="warning",
+            message=f"Interrupted after {len(main.blocks):,} blocks: the number stands on those.",
+            evidence={"blocks": len(main.blocks)},
+        ),
+    )

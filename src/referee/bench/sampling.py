@@ -1,0 +1,125 @@
+"""Which blocks are worth believing? Takes blocks until a rule says stop, and picks those nothing preempted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from referee.bench.calibrate import Overhead
+from referee.bench.loop import Block, run_block
+from referee.bench.plan import Progress, ProgressCallback, Step, no_progress
+from referee.bench.stopping import Sampling, StoppingRule, first_reason
+from referee.device.protocol import Device
+from referee.stats.summary import FloatArray
+from referee.units import NS_PER_MS
+
+MIN_CLEAN = 3
+"""With fewer clean blocks than this the clean ones alone are not a sample."""
+
+SLICE_NS = 4 * NS_PER_MS
+"""About what one involuntary switch costs when another process wants the core: a slice of Linux's scheduler."""
+
+STOLEN_FRAC = 0.25
+"""Where no block is clean and the switches could have taken this share of the time or more, there is no estimate.
+A step of a second is never without a switch, and ten of them are 4 % of it at most; a call of 8 ms that is
+preempted every time (threads waiting for one that has lost its core) reads many times its true cost."""
+
+_REPORT_NS = 50 * NS_PER_MS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """The blocks of one clock, and which rule ended it."""
+
+    blocks: tuple[Block, ...]
+    stop_reason: str
+    overhead: Overhead
+
+    @property
+    def settled_ns(self) -> FloatArray:
+        """Settled time per call of each block, less our own cost."""
+        return np.array([self.overhead.settled_per_call(block) for block in self.blocks], dtype=np.float64)
+
+    @property
+    def issue_ns(self) -> FloatArray:
+        """Time per call of each block until the last call returned, less our own cost."""
+        return np.array([self.overhead.issue_per_call(block) for block in self.blocks], dtype=np.float64)
+
+    @property
+    def clean(self) -> tuple[bool, ...]:
+        """Whether nothing preempted the block."""
+        return tuple(block.switches == 0 for block in self.blocks)
+
+    @property
+    def usable(self) -> tuple[bool, ...]:
+        """Which blocks the estimates stand on: the clean ones, all where switches cannot matter, or none."""
+        return usable_blocks(self.blocks)
+
+
+def usable_blocks(blocks: Sequence[Block]) -> tuple[bool, ...]:
+    """Which blocks can be believed? None at all where preemption could have made up a large part of each."""
+    clean = tuple(block.switches == 0 for block in blocks)
+    if sum(clean) >= min(MIN_CLEAN, len(blocks)):
+        return clean
+    return (stolen_frac(blocks) < STOLEN_FRAC,) * len(blocks)
+
+
+def stolen_frac(blocks: Sequence[Block]) -> float:
+    """At most what share of a block could other processes have taken? From the median count of switches."""
+    if not blocks:
+        return 0.0
+    switches = float(np.median([block.switches for block in blocks]))
+    length_ns = float(np.median([block.settled_ns for block in blocks]))
+    return min(1.0, switches * SLICE_NS / length_ns) if length_ns else 0.0
+
+
+def take_samples(
+    step: Step,
+    *,
+    device: Device,
+    calls: int,
+    overhead: Overhead,
+    rules: Sequence[StoppingRule],
+    stage: str = "measuring",
+    until_ns: int | None = None,
+    progress: ProgressCallback = no_progress,
+) -> Sampled:
+    """Time blocks of ``calls`` calls until a rule ends it. An interrupt ends it too, and keeps what there is.
+
+    ``until_ns`` is only for the progress: when the budget would end. Raises ``KeyboardInterrupt`` again when it
+    arrives before the first block was complete.
+    """
+    blocks: list[Block] = []
+    start_ns = device.now_ns()
+    seen = Sampling(start_ns=start_ns)
+    reported_ns = start_ns
+    reason: str | None = None
+    try:
+        while reason is None:
+            block = run_block(step, device=device, calls=calls)
+            blocks.append(block)
+            seen.blocks += 1
+            seen.last_block_ns = block.settled_ns
+            if block.switches == 0:
+                seen.clean_ns.append(overhead.settled_per_call(block))
+            seen.now_ns = device.now_ns()
+            reason = first_reason(rules, seen)
+            if seen.now_ns - reported_ns >= _REPORT_NS:
+                reported_ns = seen.now_ns
+                progress(_progress(stage, seen, until_ns=until_ns))
+    except KeyboardInterrupt:
+        if not blocks:
+            raise
+        reason = "interrupted"
+    return Sampled(blocks=tuple(blocks), stop_reason=reason, overhead=overhead)
+
+
+def _progress(stage: str, seen: Sampling, *, until_ns: int | None) -> Progress:
+    frac = 0.0
+    if until_ns is not None and until_ns > seen.start_ns:
+        frac = min(1.0, (seen.now_ns - seen.start_ns) / (until_ns - seen.start_ns))
+    recent = seen.clean_ns[-101:]
+    median_ns = float(np.median(recent)) if recent else None
+    return Progress(stage=stage, frac=frac, blocks=seen.blocks, median_ns=median_ns)

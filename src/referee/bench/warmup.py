@@ -1,0 +1,101 @@
+"""What is paid before the clock counts? Calls until the series is steady, with their cost kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
+from referee.device.protocol import Device
+from referee.records.measurement import Warmup
+from referee.stats.steady import WINDOW, is_steady, steady_after
+
+_CHECK_GROWTH = 1.5
+"""The series is checked when it has grown by half, so that checking stays linear in the number of calls."""
+
+_COUNTED_CALLS = 64
+"""Counters are read around this many calls at most: reading them costs more than a small operation."""
+
+_LONG_FRAC = 0.1
+"""A call that takes more than this share of the budget is long: two windows of five of them would use it up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmedUp:
+    """The warm-up as a record, and the series it stands on (settled nanoseconds of each call)."""
+
+    record: Warmup
+    series_ns: tuple[int, ...]
+
+
+def warm_up(
+    step: Step, *, device: Device, plan: Plan, progress: ProgressCallback = no_progress, spent_ns: int = 0
+) -> WarmedUp:
+    """Call ``step``, settled each time, until the series is steady or the plan's limits are reached.
+
+    Long calls (over a tenth of the budget) are compared in windows of one: two in a row that agree are steady. The
+    compile time is the time of those calls in which a counter of compilations moved, less the last call's time.
+    """
+    series: list[int] = []
+    compiled_ns: list[int] = []
+    compiles = 0
+    begin_ns = device.now_ns() - spent_ns
+    window, next_check, steady = WINDOW, 2, False
+    counts = device.counters()
+    while True:
+        start_ns = device.now_ns()
+        device.settle(step())
+        end_ns = device.now_ns()
+        series.append(end_ns - start_ns)
+        if len(series) <= _COUNTED_CALLS:
+            now_counts = device.counters()
+            moved = moved_compilations(counts, now_counts)
+            counts = now_counts
+            if moved:
+                compiles += moved
+                compiled_ns.append(series[-1])
+        long = series[-1] > _LONG_FRAC * plan.budget_ns
+        window = 1 if long else WINDOW
+        elapsed_ns = end_ns - begin_ns
+        limit_ns = _limit_ns(plan, first_ns=series[0], long=long)
+        progress(Progress(stage="warm-up", frac=min(1.0, elapsed_ns / limit_ns)))
+        if len(series) >= next_check or long:
+            next_check = max(len(series) + 1, int(len(series) * _CHECK_GROWTH))
+            # The first call is never part of the comparison: it always pays something of its own.
+            enough = long or elapsed_ns - series[0] >= min(plan.warmup_min_ns, plan.budget_ns // 10)
+            steady = enough and is_steady(series[1:], window=window)
+        if steady or len(series) >= plan.warmup_max_calls:
+            break
+        if len(series) >= 2 and elapsed_ns >= limit_ns:
+            break
+    compile_ns = sum(max(0, ns - series[-1]) for ns in compiled_ns) if compiles else None
+    record = Warmup(
+        calls=len(series),
+        total_ns=sum(series),
+        first_call_ns=series[0],
+        steady=steady,
+        compiles=compiles,
+        compile_ns=compile_ns,
+        steady_after=steady_after(series),
+    )
+    return WarmedUp(record=record, series_ns=tuple(series))
+
+
+def _limit_ns(plan: Plan, *, first_ns: int, long: bool) -> int:
+    """When the warm-up ends at the latest, counted from its start; the first call is not counted against it."""
+    return first_ns + (plan.warmup_ns if long else min(plan.warmup_ns, plan.budget_ns // 3))
+
+
+def moved_compilations(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """By how much did the counters of compilations move between two readings?"""
+    return sum(by for name, by in moved_counters(before, after).items() if is_compilation(name))
+
+
+def moved_counters(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Which counters moved between two readings, and by how much?"""
+    return {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
+
+
+def is_compilation(name: str) -> bool:
+    """Does this counter count compilations?"""
+    return name in ("compile.frames", "UncachedCompile") or name.startswith("recompile")
