@@ -32,10 +32,16 @@ CODES: dict[str, str] = {
     "no-output": "the step returned no tensor, so there is nothing of its own to settle on",
     "inputs-mutated": "the step changed its inputs while it was measured",
     "no-fit": "neither law explains the sweep",
+    "interrupted": "the user interrupted: what was measured until then is kept",
     # capture
     "nothing-recorded": "the schedule recorded no iteration",
     "no-device-activity": "device activity was requested but the file holds no device row",
     "step-missing": "fewer iterations were recorded than planned",
+    "not-checked": "a capture could not be read back, so its integrity is not known",
+    "events-lost": "the profiler itself reports events that it lost",
+    "memory-invalid": "recording shapes kept tensors alive, so memory figures of this capture are too high",
+    "counts-doubled": "a dispatch mode was active while operators were recorded: they are counted twice",
+    "step-guessed": "what counts as one iteration of the script was inferred, not named",
     # traces
     "truncated": "the file ends in the middle: what is there was read",
     "repaired": "the text was not valid JSON and was repaired",

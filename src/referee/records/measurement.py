@@ -37,6 +37,8 @@ class Warmup:
     steady: bool
     compiles: int = 0
     compile_ns: int | None = None
+    steady_after: int | None = None
+    """Calls before the series reached its final level (two for code that compiles and then records a graph)."""
 
 
 @dataclass(frozen=True, kw_only=True)
