@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from referee.device.accelerator import AcceleratorDevice, EventTimer
+from referee.device.chip import read_text
 from referee.device.nvml import read_nvml
 from referee.device.protocol import DeviceTimer
 from referee.records.finding import Scalar
@@ -48,6 +50,9 @@ class CudaDevice(AcceleratorDevice):
         cache_bytes = getattr(properties, "L2_cache_size", None)
         if cache_bytes is not None:
             found["l2_cache_bytes"] = int(cache_bytes)
+        node = _numa_node(properties)
+        if node is not None:
+            found["numa_node"] = node
         if self._torch.version.hip is None:
             found.update(read_nvml(_uuid(properties)))
         return found
@@ -75,6 +80,17 @@ def _architecture(properties: Any) -> str:
     if name and str(name).startswith("gfx"):
         return str(name).partition(":")[0]
     return f"sm_{properties.major}{properties.minor}"
+
+
+def _numa_node(properties: Any) -> int | None:
+    """The NUMA node that the device's PCI slot belongs to; ``None`` where torch or the kernel does not say."""
+    slot = [getattr(properties, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
+    if any(part is None for part in slot):
+        return None
+    domain, bus, device = slot
+    text = read_text(Path(f"/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0/numa_node"))
+    # The kernel writes -1 where the machine has no NUMA information.
+    return int(text) if text is not None and int(text) >= 0 else None
 
 
 def _uuid(properties: Any) -> str | None:
