@@ -7,7 +7,7 @@ subtracting it would take away what was never added, and whoever waits for the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 from referee.bench.loop import Block, issue, keeps_outputs, run_block
@@ -32,12 +32,18 @@ class Overhead:
     """One reading of the clock."""
     loop_ns: float
     """Once round the loop without the call."""
+    hidden_reads: int = 0
+    """How many of the two readings inside a block pass while the device works, and so cost nothing."""
     settle_ns: int = 0
     """A settle of a block's outputs; 0 where waiting is part of the time."""
 
+    @property
+    def _block_ns(self) -> int:
+        return (2 - self.hidden_reads) * self.read_ns + self.settle_ns
+
     def settled_per_call(self, block: Block) -> float:
         """The block's settled time per call, less our own cost."""
-        return max(0.0, (block.settled_ns - 2 * self.read_ns - self.settle_ns) / block.calls - self.loop_ns)
+        return max(0.0, (block.settled_ns - self._block_ns) / block.calls - self.loop_ns)
 
     def issue_per_call(self, block: Block) -> float:
         """The block's time per call until the last call returned, less our own cost."""
@@ -45,7 +51,7 @@ class Overhead:
 
     def per_call_ns(self, calls: int) -> float:
         """What is subtracted from each call in a block of ``calls``."""
-        return (2 * self.read_ns + self.settle_ns) / calls + self.loop_ns
+        return self._block_ns / calls + self.loop_ns
 
 
 def measure_overhead(device: Device) -> Overhead:
@@ -59,7 +65,9 @@ def measure_overhead(device: Device) -> Overhead:
         for _ in repeat(None, _LOOP_CALLS):
             pass
         loops.append(now() - start_ns - read_ns)
-    return Overhead(read_ns=read_ns, loop_ns=max(0, min(loops)) / _LOOP_CALLS)
+    # The reading between the last call and the settle passes while an asynchronous device is still at work.
+    hidden = int(device.settling is Settling.ASYNCHRONOUS)
+    return Overhead(read_ns=read_ns, loop_ns=max(0, min(loops)) / _LOOP_CALLS, hidden_reads=hidden)
 
 
 def with_settle_cost(overhead: Overhead, step: Step, *, device: Device, calls: int) -> Overhead:
@@ -78,7 +86,7 @@ def with_settle_cost(overhead: Overhead, step: Step, *, device: Device, calls: i
         device.settle(outputs)
         costs.append(now() - start_ns - overhead.read_ns)
     settle_ns = max(0, sorted(costs)[_SETTLES // 4])
-    return Overhead(read_ns=overhead.read_ns, loop_ns=overhead.loop_ns, settle_ns=settle_ns)
+    return replace(overhead, settle_ns=settle_ns)
 
 
 def choose_calls(step: Step, *, device: Device, target_ns: int, until_ns: int, start: int = 1) -> int:

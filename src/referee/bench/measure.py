@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from referee.bench.sampling import Sampled, take_samples
 from referee.bench.stopping import rules_of
 from referee.bench.warmup import WarmedUp, moved_counters, warm_up
 from referee.device.protocol import Device, Settling
-from referee.device.provenance import collect
+from referee.device.provenance import Source, collect, mark_machine
 from referee.records.finding import Finding, Scalar, fatal
 from referee.records.measurement import Measurement
 from referee.records.provenance import Provenance, TensorSpec
@@ -62,28 +62,33 @@ def measure(
     plan: Plan | None = None,
     name: str = "step",
     observation: Seen | None = None,
-    target: str | None = None,
-    method: dict[str, Scalar] | None = None,
+    target: Source | None = None,
+    method: Mapping[str, Scalar] | None = None,
+    switches: Mapping[str, Scalar] | None = None,
     findings: Sequence[Finding] = (),
     progress: ProgressCallback = no_progress,
 ) -> Measurement:
     """Measure ``step`` on ``device`` as ``plan`` says (default: :class:`Plan`).
 
     ``observation`` gives dtype and shapes for the provenance; without it they are "not read". ``method`` adds or
-    replaces keys of the provenance's method section (how the inputs were filled, for example). ``findings`` come
+    replaces keys of the provenance's method section (how the inputs were filled, for example), ``switches`` those of
+    its switches (what was observed inside the step); ``target`` names what was measured and its file. ``findings`` come
     first in the record; a fatal one among them or among Referee's own leaves the headline empty. An interrupt
     (Ctrl-C) once blocks exist gives the record of what there is, with ``stop_reason`` "interrupted"; before that it
     is raised again. What the step raises passes through.
     """
     plan = Plan() if plan is None else plan
+    before = mark_machine()
     with quiet_collector():
         timed = _time(step, device=device, plan=plan, progress=progress)
     provenance = collect(
         device,
         dtype="not read" if observation is None else observation.dtype,
         shapes=() if observation is None else tuple(observation.shapes),
-        method={**_method(timed, device=device, plan=plan, target=target or name), **(method or {})},
+        method={**_method(timed, device=device, plan=plan), **(method or {})},
         target=target,
+        before=before,
+        switches=switches,
     )
     return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=tuple(findings))
 
@@ -127,7 +132,7 @@ def _side_share(plan: Plan, *, device: Device, calls: int) -> float:
     return plan.side_frac * (single + marked)
 
 
-def _method(timed: _Timed, *, device: Device, plan: Plan, target: str) -> dict[str, Scalar]:
+def _method(timed: _Timed, *, device: Device, plan: Plan) -> dict[str, Scalar]:
     warmup, main = timed.warmed.record, timed.main
     calls = main.blocks[0].calls
     ended = "steady" if warmup.steady else "limit reached"
@@ -140,10 +145,8 @@ def _method(timed: _Timed, *, device: Device, plan: Plan, target: str) -> dict[s
         "budget_ns": plan.budget_ns,
         "cache_state": "warm",
         "gc": "disabled in the timed window",
-        "timer": f"{device.name} host clock, one reading costs {main.overhead.read_ns} ns",
         "overhead_ns": main.overhead.per_call_ns(calls),
         "statistic": "median of clean blocks",
-        "target": target,
     }
 
 
@@ -175,7 +178,7 @@ def _record(
         floor_ns=None if summary is None else summary.floor,
         p95_ns=None if summary is None else summary.p95,
         ci_level=plan.level,
-        n=len(main.blocks),
+        n=int(usable.size),
         n_eff=estimate.n_eff if estimate is not None else 0.0,
         blocks=len(main.blocks),
         stop_reason=main.stop_reason,

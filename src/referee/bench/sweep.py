@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from referee.bench.measure import Seen, measure
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.device.protocol import Device
+from referee.device.provenance import Source
 from referee.errors import OptionError
-from referee.records.finding import Finding
+from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Fit, Measurement, Sweep, SweepPoint
 from referee.stats.law import fit_law
 from referee.units import NS_PER_S
@@ -24,8 +25,11 @@ class Built:
 
     step: Step
     observation: Seen | None = None
+    target: Source | None = None
     items_per_call: float | None = None
     findings: tuple[Finding, ...] = ()
+    method: Mapping[str, Scalar] = field(default_factory=dict)
+    switches: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 def sweep(
@@ -36,7 +40,6 @@ def sweep(
     device: Device,
     plan: Plan | None = None,
     name: str = "step",
-    target: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Sweep:
     """Measure ``build(value)`` at each of ``values`` with the same plan, fit both laws, find the knee.
@@ -60,7 +63,6 @@ def sweep(
                 device=device,
                 plan=plan,
                 name=name,
-                target=target,
                 progress=_within(progress, index=index, of=len(values), label=f"{parameter}={value:g}"),
             )
         except KeyboardInterrupt:
@@ -104,7 +106,6 @@ def _point(
     device: Device,
     plan: Plan | None,
     name: str,
-    target: str | None,
     progress: ProgressCallback,
 ) -> SweepPoint:
     built = build(value)
@@ -114,7 +115,9 @@ def _point(
         plan=plan,
         name=f"{name} [{parameter}={value:g}]",
         observation=built.observation,
-        target=target,
+        target=built.target,
+        method=built.method,
+        switches=built.switches,
         findings=built.findings,
         progress=progress,
     )
