@@ -1,0 +1,118 @@
+"""What should the reader know of a capture before he believes its file? One function per question, all pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from referee.capture.schedule import Plan, nothing_recorded
+from referee.records.capture import CaptureFile, Integrity
+from referee.records.finding import Finding, Scalar
+
+
+def judge_capture(
+    plan: Plan, *, iterations_run: int, files: Sequence[CaptureFile], activity: str | None, ended_by: str = ""
+) -> tuple[Finding, ...]:
+    """Everything that is to be said of a finished capture.
+
+    ``activity`` is the device activity that was asked for (``CUDA``), if any; ``ended_by`` says in a few words what
+    ended the run early, if anything did.
+    """
+    found: list[Finding] = []
+    found += _nothing_recorded(plan, iterations_run, files)
+    found += _missing_steps(plan, iterations_run, files, ended_by)
+    for file in files:
+        if file.integrity is None:
+            found.append(_unreadable(file))
+            continue
+        found += _marked_steps(file, file.integrity)
+        found += _lost_rows(file, file.integrity)
+    if activity is not None:
+        found += _no_device_rows(files, activity)
+    return tuple(found)
+
+
+def _nothing_recorded(plan: Plan, run: int, files: Sequence[CaptureFile]) -> Iterable[Finding]:
+    if files:
+        return
+    hint = f"Run at least {plan.first_recorded() + 1} iterations, or let the plan begin earlier."
+    message = nothing_recorded(plan, run).replace(" are run", " were run").replace(" is run", " was run")
+    if run == 0:
+        message = "No iteration was completed, so nothing was recorded."
+        hint = "In a loop of your own, call step() on the capture at the end of each iteration."
+    evidence: dict[str, Scalar] = {"iterations_run": run, "first_recorded": plan.first_recorded()}
+    yield Finding(code="nothing-recorded", severity="fatal", message=message, evidence=evidence, hint=hint)
+
+
+def _missing_steps(plan: Plan, run: int, files: Sequence[CaptureFile], ended_by: str) -> Iterable[Finding]:
+    recorded = sum(len(file.iterations) for file in files)
+    needed = plan.needed()
+    if not files or needed is None or run >= needed:
+        return
+    planned = len(plan.recorded(needed))
+    if recorded >= planned:
+        return
+    because = ended_by or "the run ended"
+    yield Finding(
+        code="step-missing",
+        severity="warning",
+        message=f"{recorded} of {planned} planned iterations were recorded, because {because} after {run} iterations.",
+        evidence={"recorded": recorded, "planned": planned, "iterations_run": run, "needed": needed},
+        hint=f"Run at least {needed} iterations.",
+    )
+
+
+def _unreadable(file: CaptureFile) -> Finding:
+    return Finding(
+        code="not-checked",
+        severity="warning",
+        message=f"{file.path} is not valid JSON as the profiler wrote it, so its rows were not counted.",
+        evidence={"path": file.path},
+        hint="referee trace repairs what it can and says what it repaired.",
+    )
+
+
+def _marked_steps(file: CaptureFile, integrity: Integrity) -> Iterable[Finding]:
+    missing = sorted(set(file.iterations) - set(integrity.steps_found))
+    if missing:
+        yield Finding(
+            code="step-missing",
+            severity="warning",
+            message=f"{file.path} holds no row for {len(missing)} of the iterations that were recorded.",
+            evidence={"first_missing": missing[0], "missing": len(missing), "recorded": len(file.iterations)},
+            hint="The profiler dropped them: record fewer iterations at once.",
+        )
+
+
+def _lost_rows(file: CaptureFile, integrity: Integrity) -> Iterable[Finding]:
+    if integrity.lost:
+        yield Finding(
+            code="events-lost",
+            severity="warning",
+            message=f"The profiler reports {integrity.lost} lost events in {file.path}.",
+            evidence={"lost": integrity.lost, "events": integrity.events},
+            hint="Record fewer iterations at once.",
+        )
+    if integrity.launches and 2 * integrity.launches_unmatched >= integrity.launches and integrity.device_rows:
+        yield Finding(
+            code="lost-device-rows",
+            severity="warning",
+            message=f"{file.path}: {integrity.launches_unmatched} of {integrity.launches} launches have no device row.",
+            evidence={"launches": integrity.launches, "unmatched": integrity.launches_unmatched},
+            hint="Device records were lost: record fewer iterations, or stop other users of the tracing library.",
+        )
+
+
+def _no_device_rows(files: Sequence[CaptureFile], activity: str) -> Iterable[Finding]:
+    checked = [file.integrity for file in files if file.integrity is not None]
+    if not checked or any(integrity.device_rows for integrity in checked):
+        return
+    launches = sum(integrity.launches for integrity in checked)
+    lost = f"{launches} launches were recorded: their device records were lost" if launches else "nor any launch"
+    yield Finding(
+        code="no-device-activity",
+        severity="warning",
+        message=f"{activity} activity was asked for, but the capture holds no device row ({lost}).",
+        evidence={"activity": activity, "device_rows": 0, "launches": launches},
+        hint="The tracing library did not start: check the driver, its permission to trace (not in a container or WSL "
+        "without them), and that no other profiler holds it; this is not an idle device.",
+    )

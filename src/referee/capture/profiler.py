@@ -1,0 +1,133 @@
+"""What does the profiler see of this step? Runs it along a plan and leaves trace files with their provenance."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from referee.capture.export import Place
+from referee.capture.schedule import Plan
+from referee.capture.session import Session, collect_provenance
+from referee.device.protocol import Device, Settling
+from referee.device.provenance import Source
+from referee.errors import OptionError, RefereeError, StepError
+from referee.records.capture import Capture, CaptureOptions
+from referee.records.provenance import TensorSpec
+from referee.units import NS_PER_MS
+
+DEFAULT_PLAN = Plan.of(skip=0, wait=1, warmup=2, active=3, repeat=1)
+"""Three recorded iterations tell a steady step from an odd one; two warm-ups pay the profiler's first-time costs."""
+
+_UNTIMED_CALLS = 3
+"""The first call of a training step allocates the optimizer's state, the second may still compile or autotune."""
+_FEWEST_TIMED, _MOST_TIMED = 5, 200
+
+
+def capture(
+    step: Callable[[], object],
+    *,
+    device: Device,
+    dtype: str,
+    shapes: tuple[TensorSpec, ...],
+    out_dir: str | os.PathLike[str],
+    name: str,
+    plan: Plan = DEFAULT_PLAN,
+    iterations: int | None = None,
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008  # frozen
+    target: Source | None = None,
+    timing_budget_ns: int = 200 * NS_PER_MS,
+    on_iteration: Callable[[int, int], None] | None = None,
+) -> Capture:
+    """Record ``step`` along ``plan``, one file per cycle, ``<name>.<cycle>.pt.trace.json.gz`` in ``out_dir``.
+
+    ``iterations`` is how often the step runs (default: until the plan is complete). The step is also timed without the
+    profiler, half of ``timing_budget_ns`` before and half after (0: not at all), so that the profiler's share can be
+    told. ``on_iteration(done, of)`` is called after each iteration. ``dtype``, ``shapes`` and ``target`` go into the
+    provenance.
+
+    Raises :class:`~referee.errors.OptionError` for a plan that would record nothing, and
+    :class:`~referee.errors.StepError` if the step raises; what was recorded until then is saved, as it is on
+    ``KeyboardInterrupt``.
+    """
+    length = plan.length(iterations)
+    provenance = collect_provenance(device, plan=plan, options=options, dtype=dtype, shapes=shapes, target=target)
+    session = Session(
+        plan, device=device, place=Place(folder=Path(out_dir), name=check_name(name)), options=options,
+        provenance=provenance,
+    )  # fmt: skip
+    samples: list[float] = []
+    try:
+        samples += time_unprofiled(step, device=device, budget_ns=timing_budget_ns // 2, untimed=_UNTIMED_CALLS)
+        _run(step, session, device=device, length=length, on_iteration=on_iteration)
+        samples += time_unprofiled(step, device=device, budget_ns=timing_budget_ns // 2)
+    except KeyboardInterrupt as stopped:
+        session.close(unprofiled_step_ns=median(samples) if samples else None, ended_by="it was interrupted")
+        stopped.add_note(session.saved_words())
+        raise
+    except RefereeError:
+        session.recorder.abandon()
+        raise
+    except Exception as error:
+        session.close(unprofiled_step_ns=median(samples) if samples else None, ended_by="the step raised")
+        raise StepError(
+            f"The step raised {type(error).__name__} in iteration {session.recorder.iteration}: {error}.",
+            hint=session.saved_words(),
+        ) from error
+    return session.close(unprofiled_step_ns=median(samples) if samples else None)
+
+
+def _run(
+    step: Callable[[], object],
+    session: Session,
+    *,
+    device: Device,
+    length: int,
+    on_iteration: Callable[[int, int], None] | None,
+) -> None:
+    recorder = session.recorder
+    lazy = device.settling is Settling.LAZY
+    recorder.begin()
+    for done in range(1, length + 1):
+        outputs = step()
+        if lazy:
+            # Otherwise the work is only written down here, and runs in whichever iteration is settled next.
+            device.settle(outputs)
+        del outputs
+        recorder.step()
+        if on_iteration is not None:
+            on_iteration(done, length)
+    recorder.finish()
+
+
+def time_unprofiled(step: Callable[[], object], *, device: Device, budget_ns: int, untimed: int = 0) -> list[float]:
+    """How long does one step take without the profiler? Settled times per call, or block means where queueing counts.
+
+    On a synchronous or lazy device each call is timed and settled by itself; on an asynchronous one calls are queued
+    back to back, as in the capture, and one settle ends the block. Stops at ``budget_ns``, after at least 5 calls.
+    """
+    if budget_ns <= 0:
+        return []
+    for _ in range(untimed):
+        device.settle(step())
+    per_block = 5 if device.settling is Settling.ASYNCHRONOUS else 1
+    samples: list[float] = []
+    begun = device.now_ns()
+    while len(samples) * per_block < _MOST_TIMED:
+        start = device.now_ns()
+        for _ in range(per_block):
+            outputs = step()
+        device.settle(outputs)
+        now = device.now_ns()
+        samples.append((now - start) / per_block)
+        if now - begun >= budget_ns and len(samples) * per_block >= _FEWEST_TIMED:
+            break
+    return samples
+
+
+def check_name(name: str) -> str:
+    """``name`` if files can be called so; raises :class:`~referee.errors.OptionError` otherwise."""
+    if not name or name.startswith(".") or any(mark in name for mark in "/\\\0"):
+        raise OptionError(f"{name!r} cannot name a capture.", hint="Use letters, digits, dots and dashes.")
+    return name

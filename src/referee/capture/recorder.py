@@ -1,0 +1,143 @@
+"""When is the profiler switched on, and what has it seen? Drives one window after another along the plan.
+
+The recorder counts iterations and knows no profiler: a :class:`Window` is one (``capture.torch_window``), or a fake in
+the tests. Between cycles there is no window at all, so that waiting costs one integer comparison per iteration.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from referee.capture.schedule import Cycle, Plan
+
+_NEVER = sys.maxsize
+
+
+class Window(Protocol):
+    """One profiler session, for one cycle."""
+
+    def start(self, iteration: int) -> None:
+        """Switch on; ``iteration`` begins now."""
+
+    def step(self) -> None:
+        """The iteration has ended and the next begins."""
+
+    def stop(self) -> None:
+        """The iteration has ended; switch off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What one window saw: its cycle, the complete iterations, their host times, and the one that was cut off."""
+
+    cycle: Cycle
+    number: int
+    iterations: tuple[int, ...]
+    step_ns: tuple[int, ...]
+    incomplete: int | None
+
+
+class Recorder:
+    """Follows ``plan``: call :meth:`begin` once, :meth:`step` after each iteration, :meth:`finish` at the end.
+
+    ``on_recorded`` is called once for each cycle of which anything was recorded, right after its window stopped and
+    before the next iteration begins. ``settle`` is called before the first recorded iteration begins, so that earlier
+    work does not run inside it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        open_window: Callable[[Cycle], Window],
+        on_recorded: Callable[[Recorded, Window], None],
+        now_ns: Callable[[], int],
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.plan = plan
+        self.iteration = 0
+        """The iteration that runs now; as many are complete."""
+        self._cycles = enumerate(plan.cycles())
+        self._number, self._cycle = next(self._cycles)
+        self._open_window, self._on_recorded = open_window, on_recorded
+        self._now_ns, self._settle = now_ns, settle
+        self._window: Window | None = None
+        self._wake = _NEVER
+        self._since = 0
+        self._complete: list[int] = []
+        self._step_ns: list[int] = []
+
+    def begin(self) -> None:
+        """Iteration 0 begins now."""
+        self._enter()
+
+    def step(self) -> None:
+        """The iteration is complete, and the next begins."""
+        self.iteration += 1
+        if self.iteration >= self._wake:
+            self._turn()
+
+    def finish(self) -> None:
+        """No more iterations; the one that runs now, if any, is not complete."""
+        if self._window is None:
+            return
+        begun = self.iteration if self.iteration >= self._cycle.first else None
+        self._close(incomplete=begun)
+        self._wake = _NEVER
+
+    def abandon(self) -> None:
+        """Switch off and drop what was recorded in this cycle."""
+        window, self._window, self._wake = self._window, None, _NEVER
+        if window is not None:
+            window.stop()
+
+    def _turn(self) -> None:
+        if self._window is not None:
+            done = self.iteration - 1
+            if done >= self._cycle.first:
+                self._step_ns.append(self._now_ns() - self._since)
+                self._complete.append(done)
+            if self.iteration == self._cycle.end:
+                self._close(incomplete=None)
+                self._next_cycle()
+            else:
+                if self.iteration == self._cycle.first:
+                    self._settle()
+                self._window.step()
+        self._enter()
+
+    def _enter(self) -> None:
+        if self._window is None and self.iteration == self._cycle.warmup_from:
+            if self.iteration == self._cycle.first:
+                self._settle()
+            self._window = self._open_window(self._cycle)
+            self._window.start(self.iteration)
+        if self._window is not None:
+            self._wake = self.iteration + 1
+        else:
+            # A cycle that lies behind us is one that cannot come any more.
+            self._wake = self._cycle.warmup_from if self._cycle.warmup_from > self.iteration else _NEVER
+        self._since = self._now_ns()
+
+    def _next_cycle(self) -> None:
+        following = next(self._cycles, None)
+        if following is not None:
+            self._number, self._cycle = following
+
+    def _close(self, *, incomplete: int | None) -> None:
+        window, self._window = self._window, None
+        assert window is not None
+        window.stop()
+        seen = Recorded(
+            cycle=self._cycle,
+            number=self._number,
+            iterations=tuple(self._complete),
+            step_ns=tuple(self._step_ns),
+            incomplete=incomplete,
+        )
+        self._complete, self._step_ns = [], []
+        if seen.iterations:
+            self._on_recorded(seen, window)

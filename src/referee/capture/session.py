@@ -1,0 +1,151 @@
+"""What do all captures have in common? The files written so far, the provenance beside them, and the final record.
+
+``capture`` (Referee calls the step), ``Capture`` (a loop of the user's own) and ``attach`` (a script) are three ways to
+drive one session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from referee.capture.export import Place, write_cycle
+from referee.capture.findings import judge_capture
+from referee.capture.recorder import Recorded, Recorder, Window
+from referee.capture.schedule import Plan
+from referee.capture.torch_window import TorchWindow, device_activity
+from referee.device.protocol import Device, Settling
+from referee.device.provenance import Source, collect
+from referee.records import schema
+from referee.records.capture import Capture, CaptureFile, CaptureOptions, ProfilerCost
+from referee.records.finding import Finding, Scalar
+from referee.records.provenance import Provenance, TensorSpec
+from referee.records.provenance_file import save_provenance
+
+
+def collect_provenance(
+    device: Device,
+    *,
+    plan: Plan,
+    options: CaptureOptions,
+    dtype: str,
+    shapes: tuple[TensorSpec, ...],
+    target: Source | None,
+    cost: ProfilerCost | None = None,
+) -> Provenance:
+    """The provenance of a capture: the machine's, and how the profiler was set."""
+    method: dict[str, Scalar] = {
+        "clock": "profiler",
+        "settle": _settle_words(device),
+        "plan": describe_plan(plan),
+        "profiler_options": options.words(),
+    }
+    if cost is not None:
+        method["profiler_cost_ns"] = cost.per_op_ns
+    return collect(device, dtype=dtype, shapes=shapes, method=method, target=target)
+
+
+def describe_plan(plan: Plan) -> str:
+    """The plan in a line: ``skip 0, wait 1, warmup 1, active 3, repeat 1``."""
+    record = plan.record
+    if record.steps:
+        listed = ", ".join(map(str, record.steps))
+        return f"iterations {listed}, warmup {record.warmup}, active {record.active}"
+    first = ", first wait skipped" if record.skip_first_wait else ""
+    return (
+        f"skip {record.skip}, wait {record.wait}, warmup {record.warmup}, active {record.active}, "
+        f"repeat {record.repeat}{first}"
+    )
+
+
+def _settle_words(device: Device) -> str:
+    return {
+        Settling.SYNCHRONOUS: "nothing to await",
+        Settling.ASYNCHRONOUS: "the device, before the first recorded iteration and after the last",
+        Settling.LAZY: "the step's own outputs, materialised and awaited inside each iteration",
+    }[device.settling]
+
+
+class Session:
+    """One capture under way. Writes each cycle when it ends; :meth:`close` gives the record of all of them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        device: Device,
+        place: Place,
+        options: CaptureOptions,
+        provenance: Provenance,
+        cost: ProfilerCost | None = None,
+    ) -> None:
+        place.prepare()
+        self.place, self.plan = place, plan
+        self.files: list[CaptureFile] = []
+        self._device, self._options, self._provenance, self._cost = device, options, provenance, cost
+        self._step_ns: list[int] = []
+        self.recorder = Recorder(
+            plan,
+            open_window=lambda cycle: TorchWindow(cycle, device_name=device.name, options=options),
+            on_recorded=self._write,
+            now_ns=device.now_ns,
+            settle=self._settle_before,
+        )
+
+    def _settle_before(self) -> None:
+        if self._device.settling is not Settling.SYNCHRONOUS:
+            self._device.settle()
+
+    def _write(self, recorded: Recorded, window: Window) -> None:
+        assert isinstance(window, TorchWindow)
+        if not self.files:
+            self.place.clear()
+        file = write_cycle(window, recorded, place=self.place, provenance=self._provenance)
+        self.files.append(file)
+        self._step_ns += recorded.step_ns
+
+    def close(
+        self, *, unprofiled_step_ns: float | None = None, ended_by: str = "", findings: tuple[Finding, ...] = ()
+    ) -> Capture:
+        """End the run, write what is still open, and save the record as ``NAME.capture.json`` beside the traces."""
+        self.recorder.finish()
+        if unprofiled_step_ns is not None:
+            method = {**self._provenance.method, "unprofiled_step_ns": unprofiled_step_ns}
+            self._provenance = replace(self._provenance, method=method)
+            for file in self.files:
+                save_provenance(self._provenance, file.path)
+        judged = judge_capture(
+            self.plan,
+            iterations_run=self.recorder.iteration,
+            files=self.files,
+            activity=device_activity(self._device.name),
+            ended_by=ended_by,
+        )
+        record = Capture(
+            name=self.place.name,
+            plan=self.plan.record,
+            iterations_run=self.recorder.iteration,
+            files=tuple(self.files),
+            step_ns=tuple(self._step_ns),
+            unprofiled_step_ns=unprofiled_step_ns,
+            provenance=self._provenance,
+            findings=findings + judged,
+            options=self._options,
+            cost=self._cost,
+        )
+        if self.files:
+            schema.save(record, self.record_path)
+        return record
+
+    @property
+    def record_path(self) -> Path:
+        """Where the record of this capture is saved."""
+        return self.place.folder / f"{self.place.stem}.capture.json"
+
+    def saved_words(self) -> str:
+        """What has been saved so far, in a sentence."""
+        if not self.files:
+            return "Nothing had been recorded yet."
+        saved = [number for file in self.files for number in file.iterations]
+        what = f"Iteration {saved[0]}" if len(saved) == 1 else f"{len(saved)} iterations ({saved[0]} to {saved[-1]})"
+        return f"{what} had been recorded and saved: {self.files[-1].path}."
