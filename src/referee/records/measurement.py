@@ -106,7 +106,7 @@ class Fit:
     knee_high: float | None
     why_no_knee: str = ""
     error_frac: float | None = None
-    """Held-out error of the chosen law: median relative error over left-out points."""
+    """Held-out error of the chosen law: root mean square of the relative errors at left-out points."""
     error_max_frac: float | None = None
     error_sum_frac: float | None = None
 

@@ -10,14 +10,18 @@ import numpy as np
 from referee.records.estimate import Estimate
 from referee.stats.summary import FloatArray, as_array
 
+_SHORT_SERIES = 4.0
+_DEGREES_DIVISOR = 3.0
+"""Both chosen by simulation so that AR(1) noise of up to 0.8 is covered at 95 % from 50 samples on."""
+
 
 def effective_size(samples: Sequence[float] | FloatArray) -> float:
     """How many independent samples are these worth, as far as their median is concerned? Between 1 and ``n``.
 
     The median moves with the signs of ``x - median``, so the autocorrelation of the signs counts, not that of the
     values: n_eff = n / (1 + 2 Σ ρ_k). The sum ends where the sum of two neighbouring terms turns negative (Geyer's
-    initial positive sequence, 1992). An estimate from a short series is biased low; :func:`median_interval` widens
-    for that. Samples that are all equal count in full.
+    initial positive sequence, 1992). The sum is biased low in a short series, because the mean that is taken off
+    follows the series; it is enlarged for that. Samples that are all equal count in full.
     """
     values = as_array(samples)
     n = values.size
@@ -37,16 +41,19 @@ def effective_size(samples: Sequence[float] | FloatArray) -> float:
     # Geyer's monotone form: a pair may not exceed the one before it.
     total = float(np.minimum.accumulate(pairs[:last]).sum())
     tau = max(1.0, 2 * total - 1)
+    tau *= 1 + _SHORT_SERIES * (tau - 1) / n
     return float(min(n, max(1.0, n / tau)))
 
 
 def median_interval(samples: Sequence[float] | FloatArray, *, level: float = 0.95) -> Estimate:
     """The median and its interval at ``level``, from order statistics at the effective sample size.
 
-    Ranks n/2 ± t · √n_eff / 2, scaled back to n; t (not the normal quantile) with the degrees of freedom that the
-    estimate of n_eff stands on, because n_eff is itself uncertain. With fewer than six samples the interval is the
-    whole range, which covers at 1 - 2^(1-n). Assumes a stationary series; a drift makes n_eff small and the interval
-    wide. Raises ``ValueError`` for no samples or a level outside (0, 1).
+    Ranks n/2 ± t · √n_eff / 2, scaled back to n; t, not the normal quantile, with a third of n_eff as its degrees of
+    freedom, because n_eff is itself uncertain. Covered in simulation, nominal 95 %: independent samples 0.96-0.99;
+    AR(1) of 0.5, 0.95 and more from 50 samples on; AR(1) of 0.8, 0.95 from 50 on; AR(1) of 0.9, 0.93 from 100 on.
+    With fewer than six samples the interval is the whole range, which covers at 1 - 2^(1-n). Assumes a stationary
+    series; a drift makes n_eff small and the interval wide. Raises ``ValueError`` for no samples or a level outside
+    (0, 1).
     """
     values = np.sort(as_array(samples))
     n = values.size
@@ -58,7 +65,12 @@ def median_interval(samples: Sequence[float] | FloatArray, *, level: float = 0.9
     n_eff = effective_size(samples)
     if n < 6:
         return Estimate(point=point, low=float(values[0]), high=float(values[-1]), level=level, n=n, n_eff=n_eff)
-    half = student_quantile((1 + level) / 2, degrees=max(1.0, n_eff - 1)) * np.sqrt(n_eff) / 2 * (n / n_eff)
+    half = (
+        student_quantile((1 + level) / 2, degrees=max(1.0, (n_eff - 1) / _DEGREES_DIVISOR))
+        * np.sqrt(n_eff)
+        / 2
+        * (n / n_eff)
+    )
     low = max(0, int(np.floor((n - 1) / 2 - half)))
     high = min(n - 1, int(np.ceil((n - 1) / 2 + half)))
     return Estimate(point=point, low=float(values[low]), high=float(values[high]), level=level, n=n, n_eff=n_eff)
