@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from referee.errors import OptionError, PackageMissing
 from referee.units import NS_PER_S, parse_duration_ns
 
 if TYPE_CHECKING:
+    from referee.bench.plan import Plan
+    from referee.bench.sweep import Built
+    from referee.cli.progress import Progress
+    from referee.device.observe import Observation
     from referee.device.protocol import Device
+    from referee.records.measurement import Measurement, Sweep
     from referee.target import Target
 
 
@@ -82,6 +88,78 @@ def open_live(args: argparse.Namespace) -> tuple[Device, Target]:
         dtype=args.dtype,
         params=parse_params(args),
     )
+
+
+def observe_target(target: Target, *, device: Device) -> Observation:
+    """Call the step once, untimed and watched; refuse what raises or returns nothing that can be awaited."""
+    from referee.device.observe import observe
+    from referee.target import require_output, step_errors
+
+    with step_errors(target.name):
+        observation = observe(target.step, device)
+    require_output(target, observation.output)
+    return observation
+
+
+def measure_target(
+    target: Target, *, device: Device, plan: Plan, progress: Progress, observation: Observation
+) -> Measurement:
+    """Measure the target's step; what it raises becomes one sentence with the place in the user's code."""
+    from referee.bench.measure import measure
+    from referee.target import step_errors
+
+    with step_errors(target.name), progress.stage(f"measuring {target.name}"):
+        return measure(
+            target.step,
+            device=device,
+            plan=plan,
+            name=target.name,
+            observation=observation,
+            target=target,
+            method=observation.method,
+            switches=observation.switches,
+            findings=observation.findings,
+            progress=progress.bench,
+        )
+
+
+def sweep_target(
+    target: Target,
+    *,
+    parameter: str,
+    values: Sequence[object],
+    device: Device,
+    plan: Plan,
+    progress: Progress,
+) -> Sweep:
+    """Measure the target at each value of one of its parameters."""
+    from referee.bench.sweep import Built, sweep
+    from referee.target import step_errors
+
+    def build(value: float) -> Built:
+        built = target.rebuild(**{parameter: value})
+        observation = observe_target(built, device=device)
+        return Built(
+            step=built.step,
+            observation=observation,
+            target=built,
+            items_per_call=built.batch_size,
+            findings=observation.findings,
+            method=observation.method,
+            switches=observation.switches,
+        )
+
+    target.require(parameter)
+    with step_errors(target.name), progress.stage(f"sweeping {parameter}"):
+        return sweep(
+            build,
+            parameter=parameter,
+            values=values,
+            device=device,
+            plan=plan,
+            name=target.name,
+            progress=progress.bench,
+        )
 
 
 def require_torch() -> None:

@@ -6,6 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from referee.units import format_ns
+
+if TYPE_CHECKING:
+    from referee.bench.plan import Progress as BenchProgress
 
 _REDRAW_S = 0.1
 
@@ -42,6 +48,15 @@ class Progress:
             bar = f" {'━' * full}{'╌' * (20 - full)}"
         elapsed = time.monotonic() - self._started
         self._draw(f"{self._stage}{bar} {elapsed:4.1f} s  {words}".rstrip())
+
+    def bench(self, state: BenchProgress) -> None:
+        """The callback that the measuring engine reports to."""
+        known = f"{state.blocks:,} blocks · {format_ns(state.median_ns)}" if state.median_ns is not None else ""
+        self.update(frac=state.frac, words=f"{state.stage}  {known}".rstrip())
+
+    def iteration(self, done: int, of: int) -> None:
+        """The callback that a capture reports to."""
+        self.update(frac=done / of if of else None, words=f"iteration {done} of {of}")
 
     def _draw(self, line: str, *, force: bool = False) -> None:
         now = time.monotonic()

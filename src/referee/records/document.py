@@ -9,6 +9,18 @@ from referee.records.finding import Finding
 
 Align = Literal["left", "right"]
 Tone = Literal["plain", "good", "warn", "bad", "note"]
+Fit = Literal["keep", "shorten", "wrap"]
+"""What a column does where the page is narrow: keep its width, shorten its cells in the middle, or wrap at words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """The answer: one figure or word, the sentence that goes with it, and the lines needed to believe it."""
+
+    figure: str
+    sentence: str
+    context: tuple[str, ...] = ()
+    tone: Tone = "plain"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +57,33 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One item of a list: its title and figure, what the figure is held against, what follows, and a line to run."""
+
+    title: str
+    figure: str = ""
+    against: str = ""
+    text: str = ""
+    code: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """A list in a meant order: the steps of a reasoning, or things ranked."""
+
+    entries: tuple[Entry, ...]
+    numbered: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a table; where the page is narrow, columns of low ``priority`` (1 is highest) stay."""
+    """One column of a table; where the page is narrow, columns of high ``priority`` number go first (1 stays)."""
 
     title: str
     align: Align = "left"
     priority: int = 1
+    fit: Fit = "keep"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +107,11 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """Horizontal bars on one scale from 0 to 1."""
+    """Horizontal bars on one scale from 0 to 1; ``stacked`` ones are parts of one whole, also drawn end to end."""
 
     bars: tuple[Bar, ...]
     caption: str = ""
+    stacked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +123,7 @@ class Curve:
     ys: tuple[float, ...]
     lows: tuple[float, ...] = ()
     highs: tuple[float, ...] = ()
-    dashed: bool = False
+    style: Literal["line", "dashed", "points"] = "line"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +138,10 @@ class Plot:
     log_y: bool = True
     marks: tuple[tuple[float, str], ...] = ()
     """Vertical marks: x and text (the knee, for example)."""
+    x_ticks: tuple[float, ...] = ()
+    """Where the x axis is labelled; left empty, the renderer chooses."""
     caption: str = ""
+    height: Literal["short", "tall"] = "tall"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +151,7 @@ class Findings:
     findings: tuple[Finding, ...]
 
 
-Block = Heading | Paragraph | Facts | Table | Bars | Plot | Findings
+Block = Headline | Heading | Paragraph | Facts | Entries | Table | Bars | Plot | Findings
 
 
 @dataclass(frozen=True, kw_only=True)

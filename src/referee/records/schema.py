@@ -19,15 +19,17 @@ from referee.records.capture import Capture
 from referee.records.check import Check
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
+from referee.records.profile import Profile
 from referee.records.trace_report import TraceReport, TraceSet
 
-Record: TypeAlias = Measurement | Sweep | TraceReport | TraceSet | Capture | Check | Environment
+Record: TypeAlias = Measurement | Sweep | TraceReport | TraceSet | Capture | Profile | Check | Environment
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.measurement": (1, Measurement),
     "referee.sweep": (1, Sweep),
     "referee.trace": (1, TraceReport),
     "referee.capture": (1, Capture),
+    "referee.profile": (1, Profile),
     "referee.check": (1, Check),
     "referee.env": (1, Environment),
     "referee.traces": (1, TraceSet),
@@ -39,6 +41,7 @@ referee.measurement/1  first version
 referee.sweep/1        first version
 referee.trace/1        first version
 referee.capture/1      first version
+referee.profile/1      first version
 referee.check/1        first version
 referee.env/1          first version
 referee.traces/1       first version

@@ -1,0 +1,50 @@
+"""Which document shows this record? One pure function per kind of record, and the one that picks it."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from referee.records.capture import Capture
+from referee.records.check import Check
+from referee.records.document import Document
+from referee.records.environment import Environment
+from referee.records.measurement import Measurement, Sweep
+from referee.records.profile import Profile
+from referee.records.schema import Record
+from referee.records.trace_report import TraceReport, TraceSet
+from referee.report.capture import compose_capture
+from referee.report.check import compose_check
+from referee.report.environment import compose_environment
+from referee.report.measurement import compose_measurement
+from referee.report.profile import compose_profile
+from referee.report.sweep import compose_sweep
+from referee.report.trace import compose_trace
+from referee.report.trace_set import compose_trace_set
+
+__all__ = [
+    "compose",
+    "compose_capture",
+    "compose_check",
+    "compose_environment",
+    "compose_measurement",
+    "compose_profile",
+    "compose_sweep",
+    "compose_trace",
+    "compose_trace_set",
+]
+
+
+@singledispatch
+def compose(record: Record) -> Document:
+    """The document that shows ``record``."""
+    raise TypeError(f"{type(record).__name__} is not a record that can be shown")
+
+
+compose.register(Measurement, compose_measurement)
+compose.register(Sweep, compose_sweep)
+compose.register(TraceReport, compose_trace)
+compose.register(TraceSet, compose_trace_set)
+compose.register(Capture, compose_capture)
+compose.register(Profile, compose_profile)
+compose.register(Check, compose_check)
+compose.register(Environment, compose_environment)

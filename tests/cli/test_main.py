@@ -1,0 +1,77 @@
+"""The command line as a whole: help, statuses, and the one sentence for each mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from referee.cli.main import COMMANDS, main
+from referee.cli.trace import parse_range
+from referee.errors import OptionError
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "referee", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    for command in COMMANDS:
+        assert command in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from referee.cli.main import build_parser; build_parser().format_help();"
+        "import referee; print([m for m in ('torch','numpy','msgspec','rich','polars','pandas','matplotlib')"
+        " if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nonsense"], "invalid choice"),
+        (["trace"], "PATH"),
+        (["trace", "--range", "5ms", "x.json"], "--range"),
+        (["trace", "x.json", "--report", "x.pdf"], ".html"),
+        (["trace", "x.json", "--json", "no/such/folder/x.json"], "no directory"),
+        (["bench"], "target"),
+        (["bench", "x.py:f", "--batch-size", "0"], "above 0"),
+        (["bench", "--stmt", "1", "--budget", "-1"], "--budget"),
+        (["bench", "x.py:f", "--param", "7"], "NAME=VALUE"),
+    ],
+)
+def test_mistakes_get_one_sentence(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert captured.err.startswith("referee: ")
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+
+
+def test_range_is_read() -> None:
+    assert parse_range("10ms..25ms") == (10_000_000, 25_000_000)
+    assert parse_range("1us:2us") == (1_000, 2_000)
+    assert parse_range(None) is None
+    with pytest.raises(OptionError, match="empty"):
+        parse_range("2ms..1ms")
