@@ -8,6 +8,7 @@ second (``_per_s``), shares are fractions in [0, 1] (``_frac``). Intervals are h
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
 NS_PER_US = 1_000
@@ -84,6 +85,46 @@ def format_ratio(ratio: float | None) -> str:
 def format_count(count: int | None) -> str:
     """A count with thousands separators."""
     return "n/a" if count is None else f"{count:,}"
+
+
+def format_number(value: float, *, digits: int = 3) -> str:
+    """A bare number: whole ones with thousands separators, others with ``digits`` significant digits."""
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    return _significant(float(value), digits)
+
+
+def format_range_ns(low_ns: float | None, high_ns: float | None) -> str:
+    """Two times in the unit of the larger, with enough digits to tell them apart: ``12.3 to 12.6 ms``."""
+    if low_ns is None or high_ns is None:
+        return "n/a"
+    largest = max(abs(low_ns), abs(high_ns))
+    scale, unit = next(((s, u) for s, u in _TIME_STEPS if largest >= s * (0.9995 if s > 1 else 1.0)), (1, "ns"))
+    for digits in (3, 4, 5, 6):
+        low, high = (_significant(value / scale, digits) for value in (low_ns, high_ns))
+        if low != high:
+            return f"{low} to {high} {unit}"
+    return format_ns(low_ns)
+
+
+def format_quantity(value: str | int | float | bool | None, unit: str = "") -> str:
+    """A value with the unit that a record gives it: ``ns``, ``bytes``, ``frac``, ``per_s``, ``ratio``, or any word."""
+    if value is None:
+        return "n/a"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return f"{value} {unit}".strip()
+    scaled: dict[str, Callable[[float], str]] = {
+        "ns": format_ns,
+        "bytes": format_bytes,
+        "frac": format_frac,
+        "per_s": format_rate,
+        "ratio": format_ratio,
+    }
+    if unit in scaled:
+        return scaled[unit](value)
+    return f"{format_number(value)} {unit}".strip()
 
 
 def parse_duration_ns(text: str) -> int:

@@ -1,0 +1,132 @@
+"""Under which circumstances was it measured? Provenance as blocks, with what could not be read named as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from referee.records.document import Block, Fact, Facts, Heading, Paragraph
+from referee.records.finding import Scalar
+from referee.records.provenance import NOT_READ, REGISTRY, SECTIONS, Provenance, Section, TensorSpec
+from referee.report.wording import clock_name
+from referee.units import format_bytes, format_ns, format_quantity
+
+_TITLES: dict[Section, str] = {
+    "chip": "Chip",
+    "accelerator": "Accelerator",
+    "method": "Method",
+    "software": "Software",
+    "switches": "Switches",
+    "machine_state": "Machine's state",
+}
+
+_NAMES = {
+    "cgroup_cpus": "CPU quota",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "cudnn_benchmark": "cuDNN benchmark",
+    "gc": "garbage collector",
+    "l2_cache_bytes": "L2 cache",
+    "l3_cache_bytes": "L3 cache",
+    "load_1min": "load (1 min)",
+    "mig": "MIG",
+    "numa_node": "NUMA node",
+    "pcie_generation": "PCIe generation",
+    "pcie_width": "PCIe width",
+    "cpu_mhz": "CPU clock",
+    "python": "Python",
+    "referee": "Referee",
+    "rocm": "ROCm",
+    "sm_clock_mhz": "SM clock",
+    "sm_count": "SMs or CUs",
+    "tf32_cudnn": "TF32 in cuDNN",
+    "tf32_matmul": "TF32 in matmul",
+    "time_utc": "time (UTC)",
+    "xla": "XLA",
+}
+"""Names that underscores replaced by spaces would spell wrongly."""
+
+_UNITS = ("_ns", "_bytes", "_mhz", "_w", "_c")
+_MOST_SHAPES = 8
+_BARE = {("chip", "model"), ("chip", "architecture"), ("accelerator", "name")}
+"""Values that name themselves."""
+
+
+def provenance_blocks(provenance: Provenance) -> tuple[Block, ...]:
+    """Everything stated about where a number comes from: a fact for each section, and what was not read."""
+    sections: dict[Section, Mapping[str, Scalar]] = {}
+    for section in SECTIONS:
+        values: Mapping[str, Scalar] | None = getattr(provenance, section)
+        if values is not None:
+            sections[section] = values
+    sections["method"] = {**sections["method"], "clock": clock_name(provenance)}
+    facts = [*_tensor_facts(provenance), *section_facts(sections)]
+    if provenance.accelerator is None:
+        facts.append(Fact(label="Accelerator", value="none took part"))
+    return Heading(text="Provenance"), Facts(facts=tuple(facts)), *not_read(sections)
+
+
+def section_facts(sections: Mapping[Section, Mapping[str, Scalar]]) -> tuple[Fact, ...]:
+    """What was read, a fact for each section."""
+    facts = []
+    for section, values in sections.items():
+        read = (_item(section, name, value) for name, value in values.items() if _was_read(value))
+        facts.append(Fact(label=_TITLES[section], value=" · ".join(read) or NOT_READ))
+    return tuple(facts)
+
+
+def not_read(sections: Mapping[Section, Mapping[str, Scalar]]) -> tuple[Block, ...]:
+    """One paragraph that names what could not be read; nothing where everything was."""
+    missing = [_name(name) for values in sections.values() for name, value in values.items() if not _was_read(value)]
+    return (Paragraph(text=f"Not read: {_listed(missing)}.", tone="note"),) if missing else ()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _was_read(value: Scalar) -> bool:
+    return value not in (NOT_READ, None, "")
+
+
+def _name(name: str) -> str:
+    if name in _NAMES:
+        return _NAMES[name]
+    for suffix in _UNITS:
+        name = name.removesuffix(suffix)
+    return name.replace("_", " ")
+
+
+def _item(section: Section, name: str, value: Scalar) -> str:
+    shown = _value(section, name, value)
+    return shown if (section, name) in _BARE else f"{_name(name)} {shown}"
+
+
+def _value(section: Section, name: str, value: Scalar) -> str:
+    key = REGISTRY.get(f"{section}.{name}")
+    unit = key.unit if key else ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if unit == "ns":
+            return format_ns(value)
+        if unit == "bytes":
+            return format_bytes(value)
+        if unit in ("cores", "threads", "calls"):
+            unit = ""  # the name says it
+    return format_quantity(value, unit)
+
+
+def _tensor_facts(provenance: Provenance) -> tuple[Fact, ...]:
+    facts = [Fact(label="dtype", value=provenance.dtype)]
+    shown = provenance.shapes[:_MOST_SHAPES]
+    facts += [Fact(label=spec.role.capitalize(), value=_tensor(spec)) for spec in shown]
+    if len(provenance.shapes) > len(shown):
+        facts.append(Fact(label="and", value=f"{len(provenance.shapes) - len(shown)} more kinds; the JSON lists all"))
+    if not shown:
+        facts.append(Fact(label="Tensors", value="none seen"))
+    return tuple(facts)
+
+
+def _tensor(spec: TensorSpec) -> str:
+    times = f"{spec.count} × " if spec.count > 1 else ""
+    shape = f"({', '.join(map(str, spec.shape))})"
+    stride = f"({', '.join(map(str, spec.stride))})"
+    return f"{times}{shape} {spec.dtype}, strides {stride}, on {spec.device}"

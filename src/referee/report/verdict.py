@@ -1,0 +1,113 @@
+"""Which regime is it, in one sentence? The verdict, its reasoning, and the remedies, as blocks."""
+
+from __future__ import annotations
+
+from referee.records.document import Block, Entries, Entry, Headline, Paragraph, Tone
+from referee.records.trace_report import TraceReport
+from referee.records.verdict import Evidence, Remedy, Verdict
+from referee.report.wording import reason, sentence
+from referee.units import format_frac, format_ns, format_quantity, format_range_ns
+
+_CAUSES: dict[str, str] = {
+    "launch-bound": "The device waits for the host to issue the next operation",
+    "compute-bound": "The device is the limit: its own work sets the time",
+    "sync-bound": "The host stops to wait for the device, and the device then waits for the host",
+    "input-bound": "The device waits for the data loader",
+    "transfer-bound": "Copies that no computation hides set the time",
+    "communication-bound": "Collectives that no computation hides set the time",
+    "cold": "First-time work sets the time: this is not the steady state",
+    "overhead-bound": "The cost of issuing each operation exceeds its arithmetic",
+    "mixed": "No single cause dominates",
+    "cannot-tell": "The evidence does not decide",
+}
+"""What each regime means, as the beginning of a sentence."""
+
+_TONES: dict[str, Tone] = {"compute-bound": "good", "cannot-tell": "note", "mixed": "warn"}
+
+
+def verdict_headline(verdict: Verdict, *, trace: TraceReport | None, context: tuple[str, ...]) -> Headline:
+    """The regime, the sentence that explains it, and the figure behind it where a trace gives one."""
+    return Headline(
+        figure="Cannot tell" if verdict.regime == "cannot-tell" else verdict.regime.capitalize(),
+        sentence=verdict_sentence(verdict, trace),
+        context=context,
+        tone=_TONES.get(verdict.regime, "warn"),
+    )
+
+
+def verdict_sentence(verdict: Verdict, trace: TraceReport | None) -> str:
+    """The regime in one sentence, with the share of the window that carries it and the reason where undecided."""
+    cause = _CAUSES[verdict.regime]
+    share = _share(verdict, trace)
+    why = reason(verdict.undecided_because)
+    text = f"{cause}: {share}" if share and ":" not in cause else f"{cause}{'; ' if share else ''}{share}"
+    if why:
+        text = f"{cause}: {why}" if verdict.regime in ("cannot-tell", "mixed") else f"{text} ({why})"
+    return sentence(text)
+
+
+def _share(verdict: Verdict, trace: TraceReport | None) -> str:
+    """The share of the window that names the regime, in words."""
+    if trace is None or not trace.totals.window_ns:
+        return ""
+    window, idle, starved = trace.totals.window_ns, trace.idle, trace.idle.host_starved
+    ns_words = {
+        "launch-bound": (starved.per_op_ns, "of the window is per-op idle"),
+        "compute-bound": (trace.totals.busy_ns, "of the window is busy"),
+        "sync-bound": (idle.synchronised_ns, "of the window is idle behind waits"),
+        "input-bound": (starved.loader_ns, "of the window is idle behind the loader"),
+        "transfer-bound": (trace.timeline.exposed_copy_ns, "of the window is exposed copies"),
+        "communication-bound": (trace.timeline.exposed_communication_ns, "of the window is exposed collectives"),
+        "cold": (starved.one_off_ns, "of the window is idle behind one-off work"),
+    }
+    if verdict.regime not in ns_words:
+        return ""
+    ns, words = ns_words[verdict.regime]
+    return f"{format_frac(ns / window)} {words}, {format_ns(ns)} of {format_ns(window)}"
+
+
+def reasoning_blocks(verdict: Verdict) -> tuple[Block, ...]:
+    """The steps of the reasoning, each with its figure, what it is held against, and what follows."""
+    blocks: list[Block] = []
+    if verdict.evidence:
+        blocks.append(Entries(entries=tuple(_step(evidence) for evidence in verdict.evidence)))
+    if verdict.would_change:
+        blocks.append(Paragraph(text=f"What would change this: {verdict.would_change}", tone="note"))
+    return tuple(blocks)
+
+
+def _step(evidence: Evidence) -> Entry:
+    return Entry(
+        title=evidence.name[:1].upper() + evidence.name[1:],
+        figure=format_quantity(evidence.value, evidence.unit) if evidence.value is not None else "not known",
+        against=f"held against: {evidence.threshold}" if evidence.threshold else "",
+        text=f"→ {evidence.so}" if evidence.so else "",
+    )
+
+
+def remedy_blocks(remedies: tuple[Remedy, ...]) -> tuple[Block, ...]:
+    """What to try, in the order given, each with what it could recover and on what that guess stands."""
+    if not remedies:
+        return (Paragraph(text="Nothing in the evidence names something to try."),)
+    return (
+        Paragraph(text="Gains are predicted, per step, and not measured.", tone="note"),
+        Entries(entries=tuple(_remedy(remedy) for remedy in remedies)),
+    )
+
+
+def _remedy(remedy: Remedy) -> Entry:
+    return Entry(
+        title=remedy.name,
+        figure=gain_words(remedy.low_ns, remedy.high_ns),
+        against=f"attacks {remedy.attacks}; basis: {remedy.basis}",
+        code=remedy.how,
+    )
+
+
+def gain_words(low_ns: float | None, high_ns: float | None) -> str:
+    """A predicted gain as a range; one bound alone where only one is known."""
+    if low_ns is None and high_ns is None:
+        return "gain not priced"
+    if low_ns is None:
+        return f"up to {format_ns(high_ns)}"
+    return f"at least {format_ns(low_ns)}" if high_ns is None else format_range_ns(low_ns, high_ns)
