@@ -16,12 +16,19 @@ from referee.device.protocol import Device, Settling
 from referee.records.measurement import Clocks
 from referee.units import NS_PER_MS
 
-HOLD_NS = 2 * NS_PER_MS
-"""How long the device's queue is held so that calls can be queued behind it: many launches of some 10 µs each."""
+MIN_HOLD_NS = NS_PER_MS // 5
+MAX_HOLD_NS = 5 * NS_PER_MS
+"""Bounds of how long the device's queue is held while calls are queued behind it: longer than the host needs for them,
+and shorter than what would use up the budget."""
 
 _MARKED_CALLS = 8
-_MIN_MARKED = 5
+_MIN_MARKED = 3
+_MOST_MARKED = 200
 _HOST_BOUND_FRAC = 0.9
+
+_BLOCKED_FRAC = 0.9
+"""A call that takes as long as the queue was held for waited for it. Three times the host's own need was held, so a
+call that does not wait takes a third of that."""
 
 
 @runtime_checkable
@@ -72,7 +79,10 @@ def read_clocks(
     device_ns, blocked, gapless = None, False, False
     if marked:
         calls = min(_MARKED_CALLS, main.blocks[0].calls)
-        device_ns, blocked, gapless = _device_time(step, device=device, calls=calls, until_ns=until_ns)
+        issue_ns = float(np.median(main.issue_ns)) * calls
+        device_ns, blocked, gapless = _device_time(
+            step, device=device, calls=calls, issue_ns=issue_ns, until_ns=until_ns
+        )
         if not gapless and _host_bound(enqueue_ns, amortised_ns):
             device_ns = None  # without a held queue the marks time the host's pace, not the device
     clocks = Clocks(
@@ -106,24 +116,27 @@ def _single_calls(
     )
 
 
-def _device_time(step: Step, *, device: Device, calls: int, until_ns: int) -> tuple[float | None, bool, bool]:
+def _device_time(
+    step: Step, *, device: Device, calls: int, issue_ns: float, until_ns: int
+) -> tuple[float | None, bool, bool]:
     """Device time per call from marks in the queue, whether a call waited for what was queued before, and whether
-    the queue was held (so that no launch gap is in the time)."""
+    the queue was held (so that no launch gap is in the time). The host needs about ``issue_ns`` to queue the calls."""
     timer = device.timer()
     if timer is None:
         return None, False, False
     hold = device.hold if isinstance(device, HoldsQueue) else None
-    length_ns = HOLD_NS
+    if issue_ns * 2 > MAX_HOLD_NS:
+        issue_ns, calls = issue_ns / calls, 1
+    hold_ns = min(MAX_HOLD_NS, max(MIN_HOLD_NS, int(issue_ns * 3)))
+    if hold_ns < 2 * issue_ns:
+        hold = None  # the queue would run dry before the host is through
     taken: list[MarkedBlock] = []
-    while len(taken) < _MIN_MARKED or (device.now_ns() < until_ns and len(taken) < 1_000):
-        block = run_marked_block(step, device=device, timer=timer, calls=calls, hold=hold, hold_ns=length_ns)
-        if block.issue_ns > length_ns / 2 and calls > 1:
-            calls //= 2  # the host needs too long for so many calls: the queue would run dry
-            continue
-        taken.append(block)
-    elapsed = float(np.median([block.elapsed_ns / block.calls for block in taken]))
-    blocked = hold is not None and float(np.median([block.issue_ns for block in taken])) >= length_ns * 0.9
-    return elapsed, blocked, hold is not None and not blocked
+    while len(taken) < _MIN_MARKED or (device.now_ns() < until_ns and len(taken) < _MOST_MARKED):
+        taken.append(run_marked_block(step, device=device, timer=timer, calls=calls, hold=hold, hold_ns=hold_ns))
+    elapsed_ns = float(np.median([block.elapsed_ns / block.calls for block in taken]))
+    host_ns = float(np.median([block.issue_ns for block in taken]))
+    blocked = hold is not None and host_ns >= hold_ns * _BLOCKED_FRAC
+    return elapsed_ns, blocked, hold is not None and not blocked
 
 
 def _host_bound(enqueue_ns: float | None, amortised_ns: float | None) -> bool:

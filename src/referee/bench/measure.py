@@ -107,7 +107,8 @@ def _time(step: Step, *, device: Device, plan: Plan, progress: ProgressCallback)
     overhead = with_settle_cost(overhead, step, device=device, calls=calls)
     run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
     before = device.counters()
-    main_until_ns = end_ns - int(_side_share(plan, device=device, calls=calls) * plan.budget_ns)
+    side_ns = int(_side_share(plan, device=device, calls=calls) * plan.budget_ns)
+    main_until_ns = end_ns - side_ns
     main = take_samples(
         step,
         device=device,
@@ -120,7 +121,8 @@ def _time(step: Step, *, device: Device, plan: Plan, progress: ProgressCallback)
     moved = moved_counters(before, device.counters())
     if main.stop_reason == "interrupted":
         plan = replace(plan, clocks=("settled_amortised",))
-    side = read_clocks(step, device=device, plan=plan, main=main, until_ns=end_ns, progress=progress)
+    until_ns = min(end_ns, device.now_ns() + side_ns)
+    side = read_clocks(step, device=device, plan=plan, main=main, until_ns=until_ns, progress=progress)
     return _Timed(warmed=warmed, main=main, side=side, moved=moved)
 
 

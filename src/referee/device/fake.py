@@ -271,6 +271,10 @@ class FakeAsync(FakeDevice):
         """A pair of marks in the fake queue, free of cost."""
         return _FakeTimer(self._queue)
 
+    def hold(self, length_ns: int) -> None:
+        """Occupy the queue for ``length_ns`` with work that computes nothing; returns at once."""
+        self._queue.push(length_ns)
+
     def describe(self) -> Mapping[str, Scalar] | None:
         """The name alone."""
         return {"name": f"virtual asynchronous device ({self._name})", "index": 0}

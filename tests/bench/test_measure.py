@@ -1,0 +1,341 @@
+"""The whole measurement on fake devices, whose true times are known to the nanosecond."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from referee.bench.measure import measure
+from referee.bench.plan import Plan, Progress
+from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
+from referee.device.noise import AR1, Bimodal, Preemption, Slowdown, SlowFirst, VirtualClock
+from referee.errors import OptionError
+from referee.records.finding import Finding
+from referee.records.measurement import Measurement
+from referee.units import NS_PER_MS, NS_PER_S
+
+US = 1_000
+HOST, DEVICE = 5 * US, 20 * US
+
+SHORT = Plan(budget_ns=60 * NS_PER_MS, min_ns=20 * NS_PER_MS)
+
+
+def run(device: FakeDevice, *, host_ns: int = HOST, device_ns: int = DEVICE, plan: Plan = SHORT) -> Measurement:
+    return measure(lambda: device.run(host_ns=host_ns, device_ns=device_ns), device=device, plan=plan)
+
+
+def codes(measurement: Measurement) -> set[str]:
+    return {finding.code for finding in measurement.findings}
+
+
+times = st.integers(500, 80_000)
+costs = st.sampled_from([0, 40, 300])
+
+
+@given(host=times, device=times, read=costs, settle=st.sampled_from([0, 2_000]))
+@settings(max_examples=15, deadline=None)
+def test_synchronous_clocks_equal_the_truth(host: int, device: int, read: int, settle: int) -> None:
+    found = run(FakeSync(read_ns=read, settle_ns=settle), host_ns=host, device_ns=device)
+    assert found.median_ns == pytest.approx(host + device, abs=1e-6)
+    assert found.clocks.settled_amortised_ns == found.median_ns == found.ci_low_ns == found.ci_high_ns
+    assert found.clocks.settled_per_call_ns == pytest.approx(host + device, abs=1e-6)
+    assert found.clocks.enqueue_ns is None
+    assert found.clocks.device_ns is None
+    assert found.naive_ns == pytest.approx(host + device, abs=1e-6)
+
+
+@given(host=times, device=times, read=costs)
+@settings(max_examples=15, deadline=None)
+def test_asynchronous_clocks_equal_the_truth(host: int, device: int, read: int) -> None:
+    found = run(FakeAsync(read_ns=read), host_ns=host, device_ns=device)
+    calls = found.provenance.value("method.calls_per_block")
+    assert isinstance(calls, int)
+    # Whichever is slower sets the pace; the other is paid once, filling or draining the queue. The readings of the
+    # clock pass while the device works, as long as it works for longer than they take.
+    amortised = max(host, device) + min(host, device) / calls
+    assert found.median_ns == pytest.approx(amortised, abs=1e-6)
+    assert found.clocks.settled_per_call_ns == pytest.approx(host + device, abs=1e-6)
+    assert found.clocks.enqueue_ns == pytest.approx(host, abs=1e-6)
+    assert found.clocks.device_ns == pytest.approx(device, abs=1e-6)
+    assert found.naive_ns == pytest.approx(host, abs=1e-6)
+
+
+@given(host=times, device=times, read=costs)
+@settings(max_examples=15, deadline=None)
+def test_lazy_clocks_equal_the_truth(host: int, device: int, read: int) -> None:
+    fake = FakeLazy(read_ns=read, compile_ns=3 * NS_PER_MS)
+    found = run(fake, host_ns=host, device_ns=device)
+    assert found.median_ns == pytest.approx(host + device, abs=1e-6)
+    assert found.clocks.settled_per_call_ns == pytest.approx(host + device, abs=1e-6)
+    assert found.clocks.enqueue_ns == pytest.approx(host, abs=1e-6)
+    assert found.clocks.device_ns is None
+    assert found.naive_ns == pytest.approx(host, abs=1e-6)
+    assert fake.ops_dropped == 0, "every recorded call ran: none was timed without being run"
+    assert "recompiled" not in codes(found), "the graph of a block is compiled before the clock counts"
+
+
+def test_a_full_launch_queue_does_not_falsify_the_amortised_clock() -> None:
+    fake = FakeAsync(queue_entries=16)
+    found = run(fake)
+    calls = found.provenance.value("method.calls_per_block")
+    assert found.median_ns == pytest.approx(DEVICE + HOST / calls)  # type: ignore[operator]
+    assert found.clocks.enqueue_ns == HOST
+
+
+def test_a_step_that_waits_inside_blocks_the_enqueue_clock() -> None:
+    fake = FakeAsync()
+
+    def step() -> FakeOutput:
+        out = fake.run(host_ns=HOST, device_ns=DEVICE)
+        out.read()
+        return out
+
+    found = measure(step, device=fake, plan=SHORT)
+    assert "enqueue-blocked" in codes(found)
+    assert found.clocks.enqueue_ns == HOST + DEVICE
+
+
+@pytest.mark.parametrize(("host", "device"), [(HOST, DEVICE), (DEVICE, HOST)])
+def test_a_step_that_does_not_wait_is_not_said_to(host: int, device: int) -> None:
+    assert "enqueue-blocked" not in codes(run(FakeAsync(), host_ns=host, device_ns=device))
+
+
+def test_a_bimodal_step_gives_its_median_not_its_minimum() -> None:
+    noise = Bimodal(host_ns=10 * US, slow_frac=0.7, seed=1)
+    plan = Plan(budget_ns=60 * NS_PER_MS, min_ns=20 * NS_PER_MS, block_target_ns=1)
+    found = run(FakeSync(noise=[noise]), plan=plan)
+    assert found.median_ns == HOST + DEVICE + 10 * US
+    assert min(found.samples_ns) == HOST + DEVICE
+    assert "disturbed" in codes(found)
+
+
+def test_correlated_noise_is_covered_at_the_stated_level() -> None:
+    """AR(1) blocks: at least 93 % of nominal 95 % intervals hold the truth, of whole measurements."""
+    hits, trials = 0, 120
+    plan = Plan(budget_ns=12 * NS_PER_MS, min_ns=12 * NS_PER_MS, clocks=("settled_amortised",), block_target_ns=1)
+    for seed in range(trials):
+        noise = AR1(phi=0.8, sigma_ns=500, seed=seed)
+        found = run(FakeSync(noise=[noise]), plan=plan)
+        assert found.ci_low_ns is not None
+        assert found.ci_high_ns is not None
+        assert found.n_eff < found.n / 3
+        hits += found.ci_low_ns <= HOST + DEVICE <= found.ci_high_ns
+    assert hits / trials >= 0.93
+
+
+def test_preempted_blocks_are_marked_and_left_out() -> None:
+    clock = VirtualClock(preemptions=Preemption.every(NS_PER_MS, length_ns=3 * US * 100))
+    found = run(FakeSync(clock=clock))
+    assert found.median_ns == HOST + DEVICE
+    assert not all(found.clean)
+    assert found.blocks == len(found.samples_ns) == len(found.clean)
+    assert found.n == sum(found.clean)
+    assert max(found.samples_ns) > HOST + DEVICE, "the preempted blocks are kept in the record"
+    dirty = [ns for ns, clean in zip(found.samples_ns, found.clean, strict=True) if not clean]
+    assert min(dirty) > HOST + DEVICE
+
+
+def test_no_clean_block_means_no_headline() -> None:
+    """Every 25 µs call of the fake is preempted: as with more threads than idle cores."""
+    clock = VirtualClock(preemptions=Preemption.every(12 * US, length_ns=8 * US))
+    found = run(FakeSync(clock=clock))
+    assert found.median_ns is None
+    assert found.ci_low_ns is None
+    assert found.floor_ns is None
+    assert found.clocks.settled_amortised_ns is None
+    assert [f.severity for f in found.findings if f.code == "no-clean-block"] == ["fatal"]
+    assert found.samples_ns, "the samples are kept all the same"
+
+
+def test_a_long_step_may_be_preempted_now_and_then() -> None:
+    """A step of two seconds is never without an involuntary switch: that alone does not forbid the number."""
+    clock = VirtualClock(preemptions=Preemption.every(NS_PER_S // 2, length_ns=50 * US))
+    found = run(FakeSync(clock=clock), device_ns=2 * NS_PER_S)
+    assert found.median_ns == pytest.approx(2 * NS_PER_S, rel=1e-3)
+    assert not any(found.clean)
+    assert {"few-samples", "disturbed"} <= codes(found)
+
+
+def test_an_episode_of_slowness_without_a_switch_is_called_disturbed() -> None:
+    slow = Slowdown(start_ns=20 * NS_PER_MS, end_ns=90 * NS_PER_MS, percent=130)
+    found = run(FakeSync(clock=VirtualClock(slowdowns=[slow])))
+    assert "disturbed" in codes(found)
+    assert found.floor_ns == HOST + DEVICE
+
+
+def test_a_slow_first_call_changes_neither_the_blocks_nor_the_number() -> None:
+    slow = SlowFirst(host_ns=NS_PER_S)
+    found = run(FakeSync(noise=[slow]))
+    assert found.median_ns == HOST + DEVICE
+    assert found.warmup.first_call_ns == NS_PER_S + HOST + DEVICE
+    assert found.warmup.steady_after == 1
+    assert found.provenance.value("method.calls_per_block") == run(FakeSync()).provenance.value(
+        "method.calls_per_block"
+    )
+    assert found.blocks > 100, "the first call is not taken from the budget"
+
+
+def test_compilation_is_apart_from_the_first_call_and_the_steady_state() -> None:
+    fake = FakeLazy(compile_ns=80 * NS_PER_MS)
+    found = run(fake)
+    assert found.warmup.compiles == 1
+    assert found.warmup.compile_ns == 80 * NS_PER_MS
+    assert found.warmup.first_call_ns == 80 * NS_PER_MS + HOST + DEVICE
+    assert found.median_ns == HOST + DEVICE
+
+
+def test_a_recompilation_in_the_window_forbids_the_number_and_is_named() -> None:
+    fake = FakeLazy(compile_ns=US)
+    width = iter(range(1_000_000))
+
+    def changing() -> FakeOutput:
+        return fake.run(host_ns=HOST, device_ns=DEVICE, key=next(width))
+
+    found = measure(changing, device=fake, plan=SHORT)
+    assert found.median_ns is None
+    finding = next(f for f in found.findings if f.code == "recompiled")
+    assert finding.severity == "fatal"
+    assert finding.evidence["counter"] == "UncachedCompile"
+    assert isinstance(finding.evidence["by"], int)
+
+
+def test_another_counter_that_moves_is_a_warning() -> None:
+    fake = FakeSync()
+
+    def step() -> FakeOutput:
+        fake.bump("cuda.device_allocs")
+        return fake.run(host_ns=HOST)
+
+    found = measure(step, device=fake, plan=SHORT)
+    assert found.median_ns == HOST
+    assert [f.severity for f in found.findings if f.code == "counter-moved"] == ["warning"]
+
+
+def test_a_drifting_step_is_not_steady() -> None:
+    fake = FakeSync()
+    cost = iter(range(100 * US, 10**9, 20 * US))
+    found = measure(lambda: fake.run(host_ns=next(cost)), device=fake, plan=SHORT)
+    assert not found.warmup.steady
+    assert "not-steady" in codes(found)
+
+
+@pytest.mark.parametrize("make", [FakeSync, FakeAsync, FakeLazy])
+@pytest.mark.parametrize("budget_ms", [20, 200])
+def test_the_budget_is_kept(make: type[FakeDevice], budget_ms: int) -> None:
+    fake = make(noise=[AR1(phi=0.5, sigma_ns=2_000, seed=3)])
+    plan = Plan(budget_ns=budget_ms * NS_PER_MS, min_ns=budget_ms * NS_PER_MS, precision_frac=1e-9)
+    found = run(fake, plan=plan)
+    assert found.stop_reason == "budget"
+    assert fake.clock.now_ns <= budget_ms * NS_PER_MS * 1.1 + 4 * fake.block_target_ns
+
+
+def test_a_precise_measurement_ends_early_and_says_so() -> None:
+    fake = FakeSync()
+    found = run(fake, plan=Plan(budget_ns=NS_PER_S, min_ns=30 * NS_PER_MS))
+    assert found.stop_reason == "precise"
+    assert fake.clock.now_ns < NS_PER_S / 2
+
+
+def test_the_number_of_blocks_can_be_limited() -> None:
+    found = run(FakeSync(), plan=Plan(max_blocks=7))
+    assert (found.stop_reason, found.blocks) == ("blocks", 7)
+
+
+def test_a_long_step_gets_three_blocks_whatever_the_budget() -> None:
+    found = run(FakeSync(), device_ns=3 * NS_PER_S)
+    assert found.blocks == 3
+    assert found.median_ns == 3 * NS_PER_S + HOST
+    assert found.clocks.settled_per_call_ns == found.median_ns
+    assert "few-samples" in codes(found)
+
+
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    fake = FakeSync()
+    calls = iter(range(3_000))
+
+    def step() -> FakeOutput:
+        if next(calls) == 2_500:
+            raise KeyboardInterrupt
+        return fake.run(host_ns=HOST, device_ns=DEVICE)
+
+    found = measure(step, device=fake)
+    assert found.stop_reason == "interrupted"
+    assert found.median_ns == HOST + DEVICE
+    assert "interrupted" in codes(found)
+
+
+def test_an_interrupt_before_the_first_block_is_passed_on() -> None:
+    def step() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(step, device=FakeSync())
+
+
+def test_the_garbage_collector_is_left_as_it_was() -> None:
+    seen: set[bool] = set()
+    fake = FakeSync()
+
+    def step() -> FakeOutput:
+        seen.add(gc.isenabled())
+        return fake.run(host_ns=HOST)
+
+    assert gc.isenabled()
+    found = measure(step, device=fake, plan=SHORT)
+    assert gc.isenabled()
+    assert seen == {False}
+    assert "disabled" in str(found.provenance.value("method.gc"))
+
+
+def test_what_the_step_raises_passes_through_and_the_collector_recovers() -> None:
+    def step() -> None:
+        raise ZeroDivisionError("in the step")
+
+    with pytest.raises(ZeroDivisionError):
+        measure(step, device=FakeSync())
+    assert gc.isenabled()
+
+
+def test_a_fatal_finding_given_by_the_caller_forbids_the_headline() -> None:
+    given_finding = Finding(code="zero-inputs", severity="fatal", message="Every input is zero.")
+    fake = FakeSync()
+    found = measure(lambda: fake.run(host_ns=HOST), device=fake, plan=SHORT, findings=[given_finding])
+    assert found.findings[0] is given_finding
+    assert found.median_ns is None
+
+
+def test_outputs_of_a_lazy_block_are_kept_until_settled_and_no_longer() -> None:
+    fake = FakeLazy()
+    run(fake)
+    assert fake.ops_pending == 0
+    assert fake.ops_executed == fake.ops_recorded
+
+
+def test_progress_is_reported_and_never_runs_backwards_within_a_stage() -> None:
+    seen: list[Progress] = []
+    fake = FakeSync()
+    plan = Plan(budget_ns=500 * NS_PER_MS, min_ns=500 * NS_PER_MS)
+    measure(lambda: fake.run(host_ns=HOST), device=fake, plan=plan, progress=seen.append)
+    assert {p.stage for p in seen} >= {"warm-up", "calibrating", "measuring"}
+    fracs = [p.frac for p in seen if p.stage == "measuring"]
+    assert fracs == sorted(fracs)
+    assert all(0 <= p.frac <= 1 for p in seen)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"budget_ns": 0},
+        {"level": 1.0},
+        {"precision_frac": 0.0},
+        {"block_target_ns": 0},
+        {"max_blocks": 1},
+        {"clocks": ("wrong",)},
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        Plan(**options)  # type: ignore[arg-type]

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+
+from referee.bench.plan import Plan, Progress
+from referee.bench.sweep import Built, sweep
+from referee.device.fake import FakeAsync, FakeOutput, FakeSync
+from referee.errors import OptionError
+from referee.units import NS_PER_MS, NS_PER_S
+
+US = 1_000
+PLAN = Plan(budget_ns=30 * NS_PER_MS, min_ns=10 * NS_PER_MS, clocks=("settled_amortised",))
+VALUES = [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def test_an_asynchronous_device_obeys_the_max_law() -> None:
+    fake = FakeAsync()
+
+    def build(value: float) -> Built:
+        return Built(step=lambda: fake.run(host_ns=100 * US, device_ns=20 * US + int(5 * US * value)))
+
+    found = sweep(build, parameter="batch_size", values=VALUES, device=fake, plan=PLAN)
+    assert found.fit.law == "max"
+    assert found.fit.host_ns == pytest.approx(100 * US, rel=0.06)  # draining the queue once per block is in it
+    assert found.fit.knee == pytest.approx(16, rel=0.1)
+    assert found.findings == ()
+
+
+def test_a_synchronous_device_obeys_the_sum_law() -> None:
+    fake = FakeSync()
+
+    def build(value: float) -> Built:
+        return Built(step=lambda: fake.run(host_ns=100 * US, device_ns=int(5 * US * value)))
+
+    found = sweep(build, parameter="batch_size", values=[8, 1, 64, 4, 128, 2, 32, 16], device=fake, plan=PLAN)
+    assert found.fit.law == "sum"
+    assert found.fit.knee == pytest.approx(20)
+    assert [p.value for p in found.points] == VALUES
+    for point in found.points:
+        assert point.median_ns == 100 * US + 5 * US * point.value
+        assert point.throughput_per_s == pytest.approx(point.value * NS_PER_S / point.median_ns)
+
+
+def test_one_value_is_not_a_benchmark() -> None:
+    fake = FakeSync()
+    found = sweep(
+        lambda _: Built(step=lambda: fake.run(host_ns=US)), parameter="batch_size", values=[8], device=fake, plan=PLAN
+    )
+    assert [f.code for f in found.findings] == ["one-batch-size"]
+    assert found.fit.law == "none"
+
+
+def test_items_per_call_may_differ_from_the_value() -> None:
+    fake = FakeSync()
+    found = sweep(
+        lambda _: Built(step=lambda: fake.run(host_ns=10 * US), items_per_call=32),
+        parameter="threads",
+        values=[1, 2],
+        device=fake,
+        plan=PLAN,
+    )
+    assert found.points[0].throughput_per_s == pytest.approx(32 * NS_PER_S / (10 * US))
+
+
+@pytest.mark.parametrize("values", [[], [1, 1], [0, 1], [-2, 1]])
+def test_values_that_make_no_sweep_are_refused(values: list[float]) -> None:
+    with pytest.raises(OptionError):
+        sweep(lambda _: Built(step=lambda: None), parameter="batch_size", values=values, device=FakeSync())
+
+
+def test_an_interrupt_keeps_the_points_that_were_complete() -> None:
+    fake = FakeSync()
+
+    def build(value: float) -> Built:
+        if value == 4:
+            raise KeyboardInterrupt
+        return Built(step=lambda: fake.run(host_ns=10 * US))
+
+    found = sweep(build, parameter="batch_size", values=[1, 2, 4, 8], device=fake, plan=PLAN)
+    assert [p.value for p in found.points] == [1, 2]
+    assert "interrupted" in [f.code for f in found.findings]
+
+
+def test_an_interrupt_before_any_point_is_passed_on() -> None:
+    def build(_: float) -> Built:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(build, parameter="batch_size", values=[1, 2], device=FakeSync(), plan=PLAN)
+
+
+def test_an_interrupt_inside_a_point_ends_the_sweep_with_it() -> None:
+    fake = FakeSync()
+    calls = {"left": 2_000}
+
+    def step() -> FakeOutput:
+        calls["left"] -= 1
+        if not calls["left"]:
+            raise KeyboardInterrupt
+        return fake.run(host_ns=10 * US)
+
+    found = sweep(lambda _: Built(step=step), parameter="batch_size", values=[1, 2, 4, 8], device=fake, plan=PLAN)
+    assert len(found.points) < 4
+    assert "interrupted" in [f.code for f in found.findings]
+
+
+def test_progress_covers_the_whole_sweep() -> None:
+    seen: list[Progress] = []
+    fake = FakeSync()
+    sweep(
+        lambda _: Built(step=lambda: fake.run(host_ns=10 * US)),
+        parameter="batch_size",
+        values=[1, 2],
+        device=fake,
+        plan=PLAN,
+        progress=seen.append,
+    )
+    assert any("batch_size=1" in p.stage for p in seen)
+    assert max(p.frac for p in seen if "batch_size=1" in p.stage) <= 0.5
+    assert min(p.frac for p in seen if "batch_size=2" in p.stage) >= 0.5
