@@ -1,0 +1,145 @@
+"""What does a step hold? Finds the modules, optimizers, tensors and compiled functions reachable from a callable.
+
+Looked into: closures, partials, bound objects, attributes of callable objects, and those global names that the
+function's own code mentions. Nothing is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from referee.device.settle import find_leaves
+
+if TYPE_CHECKING:
+    import torch
+
+FUNCTION_DEPTH = 4
+"""How many functions may hold each other: a step that wraps a step that wraps a model."""
+
+
+@dataclass
+class Held:
+    """What a step holds, each thing once, in the order found."""
+
+    modules: list[torch.nn.Module] = field(default_factory=list)
+    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    compiled: list[str] = field(default_factory=list)
+    """Descriptions of compiled functions and modules."""
+
+    def roles(self) -> dict[int, str]:
+        """By ``id`` of a tensor: ``parameter``, ``buffer``, ``gradient``, or ``state`` (an optimizer's)."""
+        import torch
+
+        found: dict[int, str] = {}
+        for module in self.modules:
+            found.update((id(buffer), "buffer") for buffer in module.buffers())
+            for parameter in module.parameters():
+                found[id(parameter)] = "parameter"
+                if parameter.grad is not None:
+                    found[id(parameter.grad)] = "gradient"
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    found[id(parameter)] = "parameter"
+                    if parameter.grad is not None:
+                        found[id(parameter.grad)] = "gradient"
+            found.update((id(tensor), "state") for tensor in find_leaves(optimizer.state, torch.Tensor))
+        return found
+
+
+def discover(step: object) -> Held:
+    """What does ``step`` hold?"""
+    import torch
+
+    held = Held()
+    kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+    seen: set[int] = set()
+    stack: list[tuple[object, int]] = [(step, 0)]
+    while stack:
+        item, depth = stack.pop()
+        if id(item) in seen or depth > FUNCTION_DEPTH:
+            continue
+        seen.add(id(item))
+        note = _compiled(item)
+        if note:
+            held.compiled.append(note)
+        for inner in _inside(item):
+            leaves: list[object] = find_leaves(inner, lambda found: isinstance(found, kinds) or _is_code(found))
+            for leaf in leaves:
+                _sort(leaf, held)
+                stack.append((leaf, depth + 1))
+    return held
+
+
+def _sort(leaf: object, held: Held) -> None:
+    """Put ``leaf`` where it belongs, unless it is there already."""
+    import torch
+
+    places: tuple[tuple[type, list[Any]], ...] = (
+        (torch.Tensor, held.tensors),
+        (torch.nn.Module, held.modules),
+        (torch.optim.Optimizer, held.optimizers),
+    )
+    for kind, place in places:
+        if isinstance(leaf, kind) and not any(leaf is there for there in place):
+            place.append(leaf)
+
+
+def _is_code(item: object) -> bool:
+    return isinstance(item, (types.FunctionType, types.MethodType, functools.partial))
+
+
+def _inside(item: object) -> Iterator[object]:
+    """What ``item`` holds directly."""
+    import torch
+
+    if isinstance(item, functools.partial):
+        yield from (item.func, item.args, item.keywords)
+    elif isinstance(item, types.MethodType):
+        yield from (item.__func__, item.__self__)
+    elif isinstance(item, types.FunctionType):
+        for cell in item.__closure__ or ():
+            try:
+                yield cell.cell_contents
+            except ValueError:  # a name that is not bound yet
+                continue
+        yield from (item.__defaults__, item.__kwdefaults__, item.__dict__)
+        yield from (item.__globals__[name] for name in item.__code__.co_names if name in item.__globals__)
+    elif isinstance(item, (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)):
+        return
+    elif callable(item):
+        yield getattr(item, "__dict__", None)
+
+
+def _compiled(item: object) -> str:
+    """How ``item`` is compiled, if it is: torch marks what it wrapped; scripted code has types of its own."""
+    import torch
+
+    if isinstance(item, torch.nn.Module):
+        # Only the module's own mark counts here; a compiled part deeper inside is found through modules().
+        parts = [module for module in item.modules() if _marked(module)]
+        return f"torch.compile({type(getattr(parts[0], '_orig_mod', parts[0])).__name__})" if parts else ""
+    if isinstance(item, torch.jit.ScriptFunction):
+        return "torch.jit"
+    if _marked(item):
+        return f"torch.compile({getattr(getattr(item, '__wrapped__', item), '__name__', type(item).__name__)})"
+    return ""
+
+
+def _marked(item: Any) -> bool:
+    import torch
+
+    if isinstance(item, torch.nn.Module):
+        wrapped = type(item).__name__ == "OptimizedModule" and type(item).__module__.startswith("torch._dynamo")
+        return (
+            wrapped
+            or getattr(item, "_compiled_call_impl", None) is not None
+            or isinstance(item, torch.jit.ScriptModule)
+        )
+    own = getattr(item, "__dict__", {})
+    return "_torchdynamo_orig_callable" in own or bool(own.get("_is_torch_compile"))

@@ -1,0 +1,285 @@
+"""What does this step do? One untimed call, watched: what enters, what comes out, which operators, which switches.
+
+A step that contains compiled code is called without watching, because the watching modes would make the compiler
+compile it once more for them; then what is known comes from the step's closure and its outputs, and ``basis`` says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from referee.device.discover import Held, discover
+from referee.device.host import load_torch
+from referee.device.protocol import Device
+from referee.device.settle import find_leaves
+from referee.device.switches import autocast, grad_mode
+from referee.errors import OptionError
+from referee.records.finding import Finding, Scalar
+from referee.records.provenance import TensorSpec, describe_shapes
+
+if TYPE_CHECKING:
+    import torch
+
+    from referee.device.watching import Watch
+
+Basis = Literal["operators", "closure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What one call of a step was seen to do.
+
+    ``shapes`` are the tensors that entered from outside; roles are ``input``, ``parameter``, ``buffer``, ``gradient``
+    and ``state`` (an optimizer's). ``ops`` counts operators below autograd (backward included; composite operators
+    are seen as their parts), ``n_ops`` is their sum. Casts are changes of floating dtype in this call, by who asked:
+    ``autocast``, ``explicit`` (the user's own conversions), ``backward``. Where ``basis`` is ``closure`` the operators
+    could not be watched and what concerns them is empty or ``None``.
+    """
+
+    dtype: str
+    shapes: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    output: object
+    """``None``, an unstarted coroutine or generator, or the name of the output's type: the output itself is gone."""
+    basis: Basis
+    call_ns: int
+    """Host time of this one call, watching included, settled: where it was the first, first-time costs are in it."""
+    ops: Mapping[str, int] = field(default_factory=dict)
+    random_ops: Mapping[str, int] = field(default_factory=dict)
+    casts: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    zero_inputs: bool | None = None
+    """Whether every input is all zeros; ``None`` where there is no input or it was not looked at."""
+    mutated: tuple[TensorSpec, ...] = ()
+    """What entered and was written to."""
+    requires_grad: bool = False
+    backward: bool | None = None
+    grad_mode: str = "grad"
+    autocast: str = "off"
+    autocast_site: str = "nowhere"
+    compiled: str = "no"
+    fill: str = "not read"
+    findings: tuple[Finding, ...] = ()
+    """What the reader should know before any number of this step is shown."""
+
+    @property
+    def n_ops(self) -> int:
+        """How many operators ran below autograd; 0 where they could not be watched."""
+        return sum(self.ops.values())
+
+    @property
+    def switches(self) -> Mapping[str, Scalar]:
+        """The provenance switches as they are inside the step."""
+        return {
+            "grad_mode": self.grad_mode,
+            "autocast": self.autocast,
+            "autocast_site": self.autocast_site,
+            "compile": self.compiled,
+        }
+
+    @property
+    def method(self) -> Mapping[str, Scalar]:
+        """What provenance states of the inputs."""
+        return {"input_fill": self.fill}
+
+
+def observe(step: Callable[[], object], device: Device) -> Observation:
+    """Call ``step`` once and say what it does. Settles its outputs; what it raises passes through.
+
+    Never under a profiler, whose record would hold every operator twice: raises
+    :class:`~referee.errors.OptionError` then.
+    """
+    if device.name.startswith("fake-"):
+        return _observe_fake(step, device)
+    torch = load_torch()
+    if torch.autograd.profiler._is_profiler_enabled:
+        raise OptionError("A step cannot be observed while a profiler is recording.", hint="Observe it before.")
+    held = discover(step)
+    observed = _observe_blind if held.compiled else _observe_watched
+    seen = observed(torch, step, device, held)
+    return replace(seen, findings=tuple(_findings(seen)))
+
+
+def _observe_fake(step: Callable[[], object], device: Device) -> Observation:
+    """A fake device computes nothing: there is a call and an output, and no tensor."""
+    output, call_ns = _call(step, device)
+    return Observation(
+        dtype="none", shapes=(), outputs=(), output=_output(output), basis="closure", call_ns=call_ns, fill="none"
+    )
+
+
+def _call(step: Callable[[], object], device: Device) -> tuple[object, int]:
+    start_ns = time.perf_counter_ns()
+    output = step()
+    device.settle(output)
+    return output, time.perf_counter_ns() - start_ns
+
+
+def _observe_watched(torch: Any, step: Callable[[], object], device: Device, held: Held) -> Observation:
+    from referee.device.watching import DispatchWatch, FunctionWatch, Watch
+
+    kinds = tuple(dict.fromkeys([device.name.partition(":")[0], "cpu"]))
+    around = _autocast_now(torch, kinds)
+    watch = Watch(held.roles())
+    with FunctionWatch(watch, device_types=kinds), DispatchWatch(watch):
+        start_ns = time.perf_counter_ns()
+        output = step()
+    device.settle(output)
+    call_ns = time.perf_counter_ns() - start_ns
+    entered = watch.entered
+    inputs = [tensor for tensor, role in entered.values() if role == "input"]
+    outputs = find_leaves(output, torch.Tensor)
+    inside = [state for state in watch.autocast if state != "off"]
+    zero = _all_zero(torch, inputs)
+    return Observation(
+        dtype=_dominant(watch, outputs),
+        shapes=describe((tensor, role) for tensor, role in entered.values()),
+        outputs=describe((tensor, "output") for tensor in outputs),
+        output=_output(output),
+        basis="operators",
+        call_ns=call_ns,
+        ops=dict(watch.ops.most_common()),
+        random_ops=dict(watch.random_ops),
+        casts={who: watch.casts[who] for who in ("autocast", "explicit", "backward")},
+        devices=tuple(watch.devices),
+        zero_inputs=zero,
+        mutated=describe(entered[key] for key in watch.mutated),
+        requires_grad=any(tensor.requires_grad for tensor in outputs),
+        backward=watch.backward,
+        grad_mode=next(iter(watch.grad_modes), grad_mode(torch)),
+        autocast=", ".join(inside) or "off",
+        autocast_site=_site(around, inside),
+        fill=_fill(zero, inputs),
+    )
+
+
+def _observe_blind(torch: Any, step: Callable[[], object], device: Device, held: Held) -> Observation:
+    """What the closure and the outputs tell."""
+    kinds = tuple(dict.fromkeys([device.name.partition(":")[0], "cpu"]))
+    around = _autocast_now(torch, kinds)
+    output, call_ns = _call(step, device)
+    roles = held.roles()
+    parameters = [p for module in held.modules for p in (*module.parameters(), *module.buffers())]
+    held_tensors = {id(tensor): tensor for tensor in (*held.tensors, *parameters)}
+    entered = [(tensor, roles.get(id(tensor), "input")) for tensor in held_tensors.values()]
+    inputs = [tensor for tensor, role in entered if role == "input"]
+    outputs = find_leaves(output, torch.Tensor)
+    zero = _all_zero(torch, inputs)
+    return Observation(
+        dtype=_most(tensor for tensor in (*held_tensors.values(), *outputs)),
+        shapes=describe(entered),
+        outputs=describe((tensor, "output") for tensor in outputs),
+        output=_output(output),
+        basis="closure",
+        call_ns=call_ns,
+        devices=tuple(dict.fromkeys(str(tensor.device) for tensor in (*held_tensors.values(), *outputs))),
+        zero_inputs=zero,
+        requires_grad=any(tensor.requires_grad for tensor in outputs),
+        grad_mode=grad_mode(torch),
+        autocast=around or "off",
+        autocast_site="around the step" if around else "not read",
+        compiled=", ".join(dict.fromkeys(held.compiled)),
+        fill=_fill(zero, inputs),
+    )
+
+
+def _autocast_now(torch: Any, kinds: Iterable[str]) -> str:
+    return ", ".join(state for kind in kinds if (state := autocast(torch, kind)) != "off")
+
+
+def _site(around: str, inside: list[str]) -> str:
+    if around:
+        return "around the step"
+    return "inside the step" if inside else "nowhere"
+
+
+def describe(tensors: Iterable[tuple[torch.Tensor, str]]) -> tuple[TensorSpec, ...]:
+    """The tensors as records, equal ones counted together, inputs first and then in order of appearance."""
+    counts: Counter[TensorSpec] = Counter(_spec(tensor, role) for tensor, role in tensors)
+    specs = [replace(spec, count=count) for spec, count in counts.items()]
+    return tuple(sorted(specs, key=lambda spec: spec.role != "input"))
+
+
+def _spec(tensor: torch.Tensor, role: str) -> TensorSpec:
+    try:
+        stride = tuple(int(step) for step in tensor.stride())
+    except (RuntimeError, NotImplementedError):  # sparse and nested layouts have none
+        stride = ()
+    return TensorSpec(
+        role=role,
+        shape=tuple(int(size) for size in tensor.shape),
+        stride=stride,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=str(tensor.device),
+    )
+
+
+def _dominant(watch: Watch, outputs: list[torch.Tensor]) -> str:
+    """The floating dtype that most elements read by operators had, else any dtype, else the outputs'."""
+    floating = {name: count for name, count in watch.elements.items() if "float" in name or name.startswith("complex")}
+    counts = floating or dict(watch.elements)
+    return max(counts, key=lambda name: counts[name]) if any(counts.values()) else _most(outputs)
+
+
+def _most(tensors: Iterable[torch.Tensor]) -> str:
+    elements: Counter[str] = Counter()
+    for tensor in tensors:
+        weight = tensor.numel() + 1  # an empty tensor still has a dtype
+        # Integers (token numbers, labels) name the dtype only where there is nothing else.
+        elements[str(tensor.dtype).removeprefix("torch.")] += weight * (1 << 40 if tensor.is_floating_point() else 1)
+    return elements.most_common(1)[0][0] if elements else "none"
+
+
+def _all_zero(torch: Any, inputs: list[torch.Tensor]) -> bool | None:
+    """Whether all inputs hold zeros only; reads values back, so never inside a timed window."""
+    filled = [tensor for tensor in inputs if tensor.numel() and tensor.device.type != "meta"]
+    if not filled:
+        return None
+    with torch.no_grad():
+        return not any(bool(tensor.detach().ne(0).any()) for tensor in filled)
+
+
+def _fill(zero: bool | None, inputs: list[torch.Tensor]) -> str:
+    if not inputs:
+        return "no inputs seen"
+    return "all zeros" if zero else "as the target fills them"
+
+
+def _output(output: object) -> object:
+    """What is kept of the output: nothing that holds memory."""
+    if output is None or inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
+        return output
+    return type(output).__name__
+
+
+def _findings(seen: Observation) -> Iterable[Finding]:
+    if seen.zero_inputs:
+        yield Finding(
+            code="zero-inputs",
+            severity="fatal",
+            message="Every input is all zeros, and zeros are faster than data on many chips.",
+            evidence={"inputs": describe_shapes(seen.shapes)},
+            hint="Fill the inputs with random numbers.",
+        )
+    written = [spec for spec in seen.mutated if spec.role == "input"]
+    if written:
+        yield Finding(
+            code="inputs-mutated",
+            severity="warning",
+            message="The step writes to its inputs, so no two calls compute the same thing.",
+            evidence={"inputs": describe_shapes(written), "count": sum(spec.count for spec in written)},
+            hint="Write to a copy that the step makes, or say that the growth is meant.",
+        )
+    if seen.output is not None and not seen.outputs:
+        yield Finding(
+            code="no-output",
+            severity="info",
+            message=f"The step returns a {seen.output} without a tensor: there is nothing of its own to settle on.",
+            evidence={"type": str(seen.output)},
+            hint="Return the output (or the loss).",
+        )
