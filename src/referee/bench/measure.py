@@ -15,7 +15,7 @@ from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.stopping import rules_of
-from referee.bench.warmup import WarmedUp, moved_counters, warm_up
+from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
 from referee.device.protocol import Device, Settling
 from referee.device.provenance import Source, collect, mark_machine
 from referee.records.finding import Finding, Scalar, fatal
@@ -61,6 +61,7 @@ def measure(
     device: Device,
     plan: Plan | None = None,
     name: str = "step",
+    first: FirstCall | None = None,
     observation: Seen | None = None,
     target: Source | None = None,
     method: Mapping[str, Scalar] | None = None,
@@ -70,6 +71,7 @@ def measure(
 ) -> Measurement:
     """Measure ``step`` on ``device`` as ``plan`` says (default: :class:`Plan`).
 
+    ``first`` is the step's first call, where it has been made before (:func:`~referee.bench.warmup.first_call`).
     ``observation`` gives dtype and shapes for the provenance; without it they are "not read". ``method`` adds or
     replaces keys of the provenance's method section (how the inputs were filled, for example), ``switches`` those of
     its switches (what was observed inside the step); ``target`` names what was measured and its file. ``findings`` come
@@ -80,7 +82,7 @@ def measure(
     plan = Plan() if plan is None else plan
     before = mark_machine()
     with quiet_collector():
-        timed = _time(step, device=device, plan=plan, progress=progress)
+        timed = _time(step, device=device, plan=plan, first=first, progress=progress)
     provenance = collect(
         device,
         dtype="not read" if observation is None else observation.dtype,
@@ -93,13 +95,14 @@ def measure(
     return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=tuple(findings))
 
 
-def _time(step: Step, *, device: Device, plan: Plan, progress: ProgressCallback) -> _Timed:
+def _time(step: Step, *, device: Device, plan: Plan, first: FirstCall | None, progress: ProgressCallback) -> _Timed:
     begin_ns = device.now_ns()
     overhead = measure_overhead(device)
-    warmed = warm_up(step, device=device, plan=plan, progress=progress, spent_ns=device.now_ns() - begin_ns)
+    warmed = warm_up(
+        step, device=device, plan=plan, progress=progress, spent_ns=device.now_ns() - begin_ns, first=first
+    )
     # First-time costs are not the budget's: a compile of ten seconds must not leave three blocks.
-    once_ns = warmed.record.first_call_ns + (warmed.record.compile_ns or 0)
-    end_ns = max(begin_ns + once_ns, begin_ns) + plan.budget_ns
+    end_ns = begin_ns + warmed.once_ns + plan.budget_ns
     target_ns = plan.block_target_ns or device.block_target_ns
     progress(Progress(stage="calibrating", frac=0.0))
     until_ns = device.now_ns() + int(_CALIBRATION_FRAC * plan.budget_ns)

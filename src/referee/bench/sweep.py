@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from referee.bench.measure import Seen, measure
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
+from referee.bench.warmup import FirstCall
 from referee.device.protocol import Device
 from referee.device.provenance import Source
 from referee.errors import OptionError
@@ -24,6 +25,7 @@ class Built:
     """
 
     step: Step
+    first: FirstCall | None = None
     observation: Seen | None = None
     target: Source | None = None
     items_per_call: float | None = None
@@ -114,6 +116,7 @@ def _point(
         device=device,
         plan=plan,
         name=f"{name} [{parameter}={value:g}]",
+        first=built.first,
         observation=built.observation,
         target=built.target,
         method=built.method,

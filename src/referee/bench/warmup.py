@@ -26,20 +26,49 @@ class WarmedUp:
 
     record: Warmup
     series_ns: tuple[int, ...]
+    once_ns: int = 0
+    """Time of first-time costs in calls made here: the first call, and what later calls compiled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstCall:
+    """The very first call of a step, settled: its time, what it compiled, and what it returned."""
+
+    ns: int
+    compiles: int
+    output: object
+
+
+def first_call(step: Step, *, device: Device) -> FirstCall:
+    """Call ``step`` for the first time, before an observer calls it and takes its first-time costs."""
+    counts = device.counters()
+    start_ns = device.now_ns()
+    output = step()
+    device.settle(output)
+    end_ns = device.now_ns()
+    return FirstCall(ns=end_ns - start_ns, compiles=moved_compilations(counts, device.counters()), output=output)
 
 
 def warm_up(
-    step: Step, *, device: Device, plan: Plan, progress: ProgressCallback = no_progress, spent_ns: int = 0
+    step: Step,
+    *,
+    device: Device,
+    plan: Plan,
+    progress: ProgressCallback = no_progress,
+    spent_ns: int = 0,
+    first: FirstCall | None = None,
 ) -> WarmedUp:
     """Call ``step``, settled each time, until the series is steady or the plan's limits are reached.
 
+    ``first`` is the first call where it was made before: it heads the series, and does not count against the limits.
     Long calls (over a tenth of the budget) are compared in windows of one: two in a row that agree are steady. The
     compile time is the time of those calls in which a counter of compilations moved, less the last call's time.
     """
-    series: list[int] = []
-    compiled_ns: list[int] = []
-    compiles = 0
-    begin_ns = device.now_ns() - spent_ns
+    series: list[int] = [] if first is None else [first.ns]
+    compiles = 0 if first is None else first.compiles
+    compiled_ns: list[int] = [first.ns] if first is not None and first.compiles else []
+    # Had it been made here, the first call would be in the time elapsed, from which it is then taken off again.
+    begin_ns = device.now_ns() - spent_ns - sum(series)
     window, next_check, steady = WINDOW, 2, False
     counts = device.counters()
     while True:
@@ -78,7 +107,9 @@ def warm_up(
         compile_ns=compile_ns,
         steady_after=steady_after(series),
     )
-    return WarmedUp(record=record, series_ns=tuple(series))
+    at_first = int(first is None)
+    later_ns = sum(max(0, ns - series[-1]) for ns in compiled_ns if ns != series[0])
+    return WarmedUp(record=record, series_ns=tuple(series), once_ns=at_first * series[0] + later_ns)
 
 
 def _limit_ns(plan: Plan, *, first_ns: int, long: bool) -> int:

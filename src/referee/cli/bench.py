@@ -8,7 +8,7 @@ from referee.cli.live import (
     add_budget_argument,
     add_target_arguments,
     measure_target,
-    observe_target,
+    meet,
     open_live,
     parse_budget_ns,
 )
@@ -30,13 +30,12 @@ def run(args: argparse.Namespace) -> int:
     device, target = open_live(args)
     from referee.bench.plan import Plan
 
-    observation = observe_target(target, device=device)
     measurement = measure_target(
         target,
         device=device,
         plan=Plan(budget_ns=budget_ns),
         progress=Progress(enabled=not args.no_progress),
-        observation=observation,
+        known=meet(target, device=device),
     )
     deliver(measurement, args)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from referee.errors import OptionError, PackageMissing
@@ -11,7 +12,7 @@ from referee.units import NS_PER_S, parse_duration_ns
 
 if TYPE_CHECKING:
     from referee.bench.plan import Plan
-    from referee.bench.sweep import Built
+    from referee.bench.warmup import FirstCall
     from referee.cli.progress import Progress
     from referee.device.observe import Observation
     from referee.device.protocol import Device
@@ -90,19 +91,35 @@ def open_live(args: argparse.Namespace) -> tuple[Device, Target]:
     )
 
 
-def observe_target(target: Target, *, device: Device) -> Observation:
-    """Call the step once, untimed and watched; refuse what raises or returns nothing that can be awaited."""
+@dataclass(frozen=True, kw_only=True)
+class Acquaintance:
+    """What is known of a step before it is measured: its first call, timed as it was, and what a second one did."""
+
+    first: FirstCall
+    seen: Observation
+
+
+def meet(target: Target, *, device: Device) -> Acquaintance:
+    """Call the step once, timed, and once watched; refuse what raises or returns nothing that can be awaited.
+
+    The first call comes before the watching, because it pays first-time costs (compilation, allocation) that are to
+    be reported as they are.
+    """
+    from referee.bench.warmup import FirstCall, first_call
     from referee.device.observe import observe
     from referee.target import require_output, step_errors
 
     with step_errors(target.name):
-        observation = observe(target.step, device)
-    require_output(target, observation.output)
-    return observation
+        first = first_call(target.step, device=device)
+        require_output(target, first.output)
+        # Where NAME itself is the step, loading had to call it and has paid the first-time costs.
+        ns = first.ns if target.first_call_ns is None else target.first_call_ns
+        first = FirstCall(ns=ns, compiles=first.compiles, output=None)
+        return Acquaintance(first=first, seen=observe(target.step, device))
 
 
 def measure_target(
-    target: Target, *, device: Device, plan: Plan, progress: Progress, observation: Observation
+    target: Target, *, device: Device, plan: Plan, progress: Progress, known: Acquaintance
 ) -> Measurement:
     """Measure the target's step; what it raises becomes one sentence with the place in the user's code."""
     from referee.bench.measure import measure
@@ -114,11 +131,12 @@ def measure_target(
             device=device,
             plan=plan,
             name=target.name,
-            observation=observation,
+            first=known.first,
+            observation=known.seen,
             target=target,
-            method=observation.method,
-            switches=observation.switches,
-            findings=observation.findings,
+            method=known.seen.method,
+            switches=known.seen.switches,
+            findings=known.seen.findings,
             progress=progress.bench,
         )
 
@@ -127,7 +145,7 @@ def sweep_target(
     target: Target,
     *,
     parameter: str,
-    values: Sequence[object],
+    values: Sequence[float],
     device: Device,
     plan: Plan,
     progress: Progress,
@@ -138,18 +156,19 @@ def sweep_target(
 
     def build(value: float) -> Built:
         built = target.rebuild(**{parameter: value})
-        observation = observe_target(built, device=device)
+        known = meet(built, device=device)
         return Built(
             step=built.step,
-            observation=observation,
+            first=known.first,
+            observation=known.seen,
             target=built,
             items_per_call=built.batch_size,
-            findings=observation.findings,
-            method=observation.method,
-            switches=observation.switches,
+            findings=known.seen.findings,
+            method=known.seen.method,
+            switches=known.seen.switches,
         )
 
-    target.require(parameter)
+    require_declared(target, parameter)
     with step_errors(target.name), progress.stage(f"sweeping {parameter}"):
         return sweep(
             build,
@@ -159,6 +178,16 @@ def sweep_target(
             plan=plan,
             name=target.name,
             progress=progress.bench,
+        )
+
+
+def require_declared(target: Target, parameter: str) -> None:
+    """Refuse to sweep what the target does not declare: the same thing would be measured under several labels."""
+    if parameter not in target.declared:
+        declared = ", ".join(target.declared) or "none"
+        raise OptionError(
+            f"{target.name} declares no parameter {parameter!r}, so it cannot be swept.",
+            hint=f"It declares {declared}; let it take {parameter} to sweep it.",
         )
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from referee.cli.live import add_target_arguments, observe_target, open_live
+from referee.cli.live import add_target_arguments, meet, open_live
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
 from referee.cli.progress import Progress
 from referee.errors import OptionError
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     capture = record(
         target,
         device=device,
-        observation=observe_target(target, device=device),
+        observation=meet(target, device=device).seen,
         plan=plan,
         iterations=args.iterations,
         options=options,
