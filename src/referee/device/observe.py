@@ -151,7 +151,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         mutated=describe(entered[key] for key in watch.mutated),
         requires_grad=any(tensor.requires_grad for tensor in outputs),
         backward=watch.backward,
-        grad_mode=next(iter(watch.grad_modes), grad_mode(torch)),
+        grad_mode=_grad_mode(watch, around=grad_mode(torch)),
         autocast=", ".join(inside) or "off",
         autocast_site=_site(around, inside),
         fill=_fill(zero, inputs),
@@ -190,6 +190,13 @@ def _observe_blind(torch: Any, step: Callable[[], object], device: Device, held:
 
 def _autocast_now(torch: Any, kinds: Iterable[str]) -> str:
     return ", ".join(state for kind in kinds if (state := autocast(torch, kind)) != "off")
+
+
+def _grad_mode(watch: Watch, *, around: str) -> str:
+    """The mode most calls were made in; a step that ran backward records gradients, whatever its optimizer does."""
+    if watch.backward:
+        return "grad"
+    return watch.grad_modes.most_common(1)[0][0] if watch.grad_modes else around
 
 
 def _site(around: str, inside: list[str]) -> str:

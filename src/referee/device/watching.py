@@ -27,6 +27,9 @@ _NOT_WORK = "profiler::"
 """Marks that ``record_function`` and optimizers leave: operators by form, but no work."""
 
 _CAST = "aten::_to_copy"
+_NO_COMPUTING = frozenset({"__get__", "__set__", "backward", "_set_grad_enabled"})
+"""Calls that are seen but say nothing about the state in which the step computes: attributes, and the switch itself."""
+
 _EXPLICIT_CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "type", "type_as"})
 
 
@@ -46,7 +49,7 @@ class Watch:
         self.casts: Counter[str] = Counter()
         self.backward = False
         self.autocast: dict[str, None] = {}
-        self.grad_modes: dict[str, None] = {}
+        self.grad_modes: Counter[str] = Counter()
         self.explicit_casts = 0
         """How many explicit conversions of the user's are being carried out just now."""
         self._made: set[object] = set()
@@ -150,8 +153,8 @@ class FunctionWatch(TorchFunctionMode):  # type: ignore[misc]  # torch is not fo
         import torch
 
         name = getattr(func, "__name__", "")
-        if name not in ("__get__", "__set__", "backward"):  # attribute access says nothing about computing
-            self.watch.grad_modes[grad_mode(torch)] = None
+        if name not in _NO_COMPUTING:
+            self.watch.grad_modes[grad_mode(torch)] += 1
             for kind in self.device_types:
                 self.watch.autocast[autocast(torch, kind)] = None
         explicit = name in _EXPLICIT_CASTS

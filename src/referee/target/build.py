@@ -194,6 +194,7 @@ def _parameters(code: Code) -> dict[str, inspect.Parameter] | None:
 
 
 def _plain_signature(named: Callable[..., object]) -> inspect.Signature:
+    """The signature without resolving annotations; an empty one where a builtin has none (its first call will tell)."""
     try:
         return inspect.signature(named)
     except (ValueError, TypeError):
@@ -239,15 +240,10 @@ def _declared_hint(key: str, parameters: Mapping[str, object]) -> str:
 
 def _require_no_arguments(name: str, step: Step) -> None:
     """Refuse a callable that needs arguments before the clock is set up for it."""
-    with suppress(ValueError, TypeError):  # no signature to be had: the first call will tell
-        signature = inspect.signature(step)
-        required = [
-            p.name
-            for p in signature.parameters.values()
-            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        ]
-        if not required:
-            return
+    parameters = _plain_signature(step).parameters.values()
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in rest]
+    if required:
         raise StepError(
             f"{name} returned a {type(step).__name__} that needs the argument {required[0]!r}, "
             "but a step is called with none.",
