@@ -26,11 +26,13 @@ def settle_outputs(outputs: object) -> frozenset[str]:
     """
     import torch
 
-    if isinstance(outputs, torch.Tensor) and outputs.device.type in NOTHING_TO_WAIT_FOR:
+    if isinstance(outputs, torch.Tensor) and outputs.is_cpu:
         return frozenset()  # the usual case on a CPU, kept short: it lies inside the timed window
     lazy: list[torch.Tensor] = []
     awaited: dict[str, torch.device] = {}
     for tensor in find_leaves(outputs, torch.Tensor):
+        if tensor.is_cpu:
+            continue
         kind = tensor.device.type
         if kind == "lazy":
             lazy.append(tensor)

@@ -16,6 +16,7 @@ OBJECT_DEPTH = 3
 """How many plain objects may lie inside each other. A model's output object holding a cache object holding one object
 per layer is the deepest that public model libraries return; the bound keeps a returned trainer from being walked."""
 
+_ATOMS = frozenset({type(None), str, bytes, int, float, complex, bool})
 _NEVER = (str, bytes, bytearray, memoryview, int, float, complex, type, FunctionType, MethodType, ModuleType)
 
 
@@ -31,27 +32,27 @@ def find_leaves(outputs: object, kind: type[Leaf] | Callable[[object], bool]) ->
     stack: list[tuple[object, int]] = [(outputs, 0)]
     while stack:
         item, depth = stack.pop()
-        if item is None or id(item) in seen:
+        # The exact type first: it is the cheapest question, and this walk lies inside a timed window.
+        if type(item) in _ATOMS or id(item) in seen:
             continue
+        seen.add(id(item))
         if test(item):
-            seen.add(id(item))
             found.append(item)  # type: ignore[arg-type]  # the test says so
             continue
         if isinstance(item, _NEVER):
             continue
-        seen.add(id(item))
         children, deeper = _children(item)
         if depth + deeper <= OBJECT_DEPTH:
-            stack.extend((child, depth + deeper) for child in reversed(list(children)))
+            stack.extend([(child, depth + deeper) for child in children][::-1])
     return found
 
 
 def _children(item: object) -> tuple[Iterable[object], int]:
     """What lies directly in ``item``, and by how much that counts as one object deeper."""
-    if isinstance(item, Mapping):
-        return item.values(), 0
     if isinstance(item, (list, tuple, set, frozenset)):
         return item, 0
+    if isinstance(item, dict) or isinstance(item, Mapping):  # noqa: SIM101 - the abstract class is slow to ask
+        return item.values(), 0
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         # Dataclasses with slots have no __dict__; fields that were never set are left out.
         return [getattr(item, field.name, None) for field in dataclasses.fields(item)], 1
