@@ -9,7 +9,7 @@ from referee.bench.sampling import SLICE_NS, STOLEN_FRAC, Sampled, stolen_frac
 from referee.bench.warmup import is_compilation
 from referee.device.protocol import Device, Settling
 from referee.records.estimate import Estimate
-from referee.records.finding import Finding
+from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Warmup
 from referee.stats.summary import Summary
 from referee.units import format_frac, format_ns, format_ratio
@@ -135,26 +135,30 @@ def check_warmup(warmup: Warmup, *, series_ns: Sequence[int]) -> tuple[Finding, 
     )
 
 
-def check_counters(moved: Mapping[str, int], *, device: Device) -> tuple[Finding, ...]:
+def check_counters(moved: Mapping[str, int]) -> tuple[Finding, ...]:
     """Did something move in the timed window that must stand still? Compilations forbid the number."""
-    findings = []
-    for name, by in sorted(moved.items()):
-        compiled = is_compilation(name)
-        findings.append(
-            Finding(
-                code="recompiled" if compiled else "counter-moved",
-                severity="fatal" if compiled else "warning",
-                message=f"{by:,} compilation{'s' if by != 1 else ''} ran inside the timed window ({name})."
-                if compiled
-                else f"The counter {name} moved by {by:,} inside the timed window.",
-                evidence={"counter": name, "by": by, "device": device.name},
-                hint="A shape, a dtype, a grad mode or a Python value changes from call to call; fix it, or mark it "
-                "as dynamic, and measure again."
-                if compiled
-                else "In a steady state it stands still: the warm-up was not over, or the step does this each time.",
-            )
+    return tuple(counter_finding(name, by) for name, by in sorted(moved.items()))
+
+
+def counter_finding(name: str, by: int) -> Finding:
+    """The finding for a counter that moved ``by`` inside the timed window."""
+    evidence: dict[str, Scalar] = {"counter": name, "by": by}
+    if is_compilation(name):
+        return Finding(
+            code="recompiled",
+            severity="fatal",
+            message=f"{by:,} compilation{'s' if by != 1 else ''} ran inside the timed window ({name}).",
+            evidence=evidence,
+            hint="A shape, a dtype, a grad mode or a Python value changes from call to call; fix it, or mark it as "
+            "dynamic, and measure again.",
         )
-    return tuple(findings)
+    return Finding(
+        code="counter-moved",
+        severity="warning",
+        message=f"The counter {name} moved by {by:,} inside the timed window.",
+        evidence=evidence,
+        hint="In a steady state it stands still: the warm-up was not over, or the step does this each time.",
+    )
 
 
 def check_enqueue(side: SideClocks, *, device: Device) -> tuple[Finding, ...]:

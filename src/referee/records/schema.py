@@ -17,12 +17,13 @@ import msgspec
 from referee.errors import SchemaError, UserError
 from referee.records.capture import Capture
 from referee.records.check import Check
+from referee.records.compare import Comparison
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
 from referee.records.profile import Profile
 from referee.records.trace_report import TraceReport, TraceSet
 
-Record: TypeAlias = Measurement | Sweep | TraceReport | TraceSet | Capture | Profile | Check | Environment
+Record: TypeAlias = Measurement | Sweep | TraceReport | TraceSet | Capture | Profile | Check | Environment | Comparison
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.measurement": (1, Measurement),
@@ -32,6 +33,7 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.profile": (1, Profile),
     "referee.check": (1, Check),
     "referee.env": (1, Environment),
+    "referee.compare": (1, Comparison),
     "referee.traces": (1, TraceSet),
 }
 """Schema name → current version and record type."""
@@ -44,6 +46,7 @@ referee.capture/1      first version
 referee.profile/1      first version
 referee.check/1        first version
 referee.env/1          first version
+referee.compare/1      first version
 referee.traces/1       first version
 """
 

@@ -20,7 +20,7 @@ GOOD_FRAC = 0.20
 """A law whose held-out error (root mean square of the relative errors at left-out points) exceeds this explains
 nothing. Real models on a CPU leave 5-12 %: caches and kernel choices change along the sweep."""
 
-DRAWS = 400
+DRAWS = 200
 """Bootstrap draws for the interval of the knee."""
 
 TIE_FRAC = 0.8

@@ -1,0 +1,364 @@
+"""Is B faster than A? Interleaved quads in one process, decided with a practical floor and this run's own A/A reading.
+
+Every third quad compares A with itself, in the same slots as the others: what the machine does to A against A it does
+to B against A as well, so that reading bounds what may be called a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from typing import Literal
+
+from referee.bench.calibrate import Overhead, choose_calls, measure_overhead, with_settle_cost
+from referee.bench.guards import check_counters
+from referee.bench.loop import Block, quiet_collector, run_block
+from referee.bench.measure import SETTLES, Seen
+from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
+from referee.bench.sampling import SLICE_NS, STOLEN_FRAC
+from referee.bench.warmup import moved_counters, warm_up
+from referee.device.protocol import Device
+from referee.device.provenance import MachineMark, Source, collect, mark_machine
+from referee.errors import OptionError
+from referee.records.compare import Comparison, Pair, Side
+from referee.records.finding import Finding, Scalar, fatal
+from referee.records.measurement import Warmup
+from referee.records.provenance import Difference, Provenance, differences
+from referee.stats.paired import (
+    LEVEL,
+    MIN_LONG_QUADS,
+    MIN_QUADS,
+    QuadBlock,
+    decide,
+    quad_ratios,
+    ratio_estimate,
+)
+from referee.stats.summary import FloatArray, summarise
+from referee.units import NS_PER_S
+
+COMPARED = ("switches.compile",)
+"""What two candidates may differ in without being asked: whether the code is compiled is what is compared most."""
+
+COMPARE_PLAN = Plan(budget_ns=NS_PER_S, clocks=("settled_amortised",))
+"""One second is the shortest budget to promise for two candidates that are separate objects."""
+
+_CHECK_QUADS = 64
+_DECIDED_SHARE = 0.5
+"""An answer may end the comparison early once half of the budget is used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One side: a step, its name, and what was observed of it."""
+
+    name: str
+    step: Step
+    observation: Seen | None = None
+    target: Source | None = None
+    method: Mapping[str, Scalar] = field(default_factory=dict)
+    switches: Mapping[str, Scalar] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass
+class _Ready:
+    """A candidate that is warm: how many calls make its block, our own cost, and its blocks so far."""
+
+    candidate: Candidate
+    calls: int
+    call_ns: int
+    """Settled time of the last call of the warm-up."""
+    overhead: Overhead
+    warmup: Warmup
+    provenance: Provenance
+    blocks: list[Block] = field(default_factory=list)
+
+    def block(self, device: Device, *, side: Literal["a", "b"]) -> QuadBlock:
+        """One more block of this candidate as a part of a quad."""
+        block = run_block(self.candidate.step, device=device, calls=self.calls)
+        self.blocks.append(block)
+        return QuadBlock(side=side, ns=self.overhead.settled_per_call(block), clean=undisturbed(block))
+
+
+def undisturbed(block: Block) -> bool:
+    """Could preemption have taken no more than a small part of this block? For short blocks: was there none?"""
+    return block.switches * SLICE_NS <= STOLEN_FRAC * block.settled_ns
+
+
+def compare(
+    candidates: Sequence[Candidate],
+    *,
+    device: Device,
+    plan: Plan | None = None,
+    name: str = "",
+    ignoring: Collection[str] = COMPARED,
+    progress: ProgressCallback = no_progress,
+) -> Comparison:
+    """Compare each further candidate with the first, interleaved, within ``plan.budget_ns`` after the warm-ups.
+
+    ``ignoring`` names the provenance keys that may differ (:data:`COMPARED` by default). Sides that differ in any
+    other key that must match are not compared: the answer is then *cannot tell*, with a fatal finding that lists the
+    differences. Ends early, after half of the budget, when every pair has an answer. An interrupt keeps the quads
+    that were complete. What a step raises passes through.
+    """
+    plan = COMPARE_PLAN if plan is None else plan
+    if len(candidates) < 2:
+        raise OptionError("A comparison needs two candidates.")
+    if len({candidate.name for candidate in candidates}) < len(candidates):
+        raise OptionError("Each candidate of a comparison needs a name of its own.")
+    mark = mark_machine()
+    with quiet_collector():
+        overhead = measure_overhead(device)
+        ready = [
+            _prepare(candidate, device=device, plan=plan, overhead=overhead, before=mark, progress=progress)
+            for candidate in candidates
+        ]
+        differing = [differences(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
+        quads = _Quads(pairs=[[] for _ in ready[1:]])
+        findings = [*_not_comparable(ready, differing)]
+        before = device.counters()
+        if not findings:
+            _take_quads(ready, quads, device=device, plan=plan, progress=progress)
+        moved = moved_counters(before, device.counters())
+    findings += [finding for candidate in candidates for finding in candidate.findings]
+    findings += check_counters(moved)
+    return _record(ready, quads, plan=plan, name=name, differing=differing, findings=tuple(findings))
+
+
+@dataclass
+class _Quads:
+    """The quads of each pair, those of A against A, and why the taking ended."""
+
+    pairs: list[list[tuple[QuadBlock, ...]]]
+    aa: list[tuple[QuadBlock, ...]] = field(default_factory=list)
+    stop_reason: str = "not started"
+
+
+def _prepare(
+    candidate: Candidate,
+    *,
+    device: Device,
+    plan: Plan,
+    overhead: Overhead,
+    before: MachineMark,
+    progress: ProgressCallback,
+) -> _Ready:
+    """Warm the candidate up, size its block, and read its provenance while its own switches are in force."""
+    target_ns = plan.block_target_ns or device.block_target_ns
+    warmed = warm_up(candidate.step, device=device, plan=plan, progress=progress)
+    until_ns = device.now_ns() + plan.budget_ns // 10
+    calls = choose_calls(candidate.step, device=device, target_ns=target_ns, until_ns=until_ns)
+    own = with_settle_cost(overhead, candidate.step, device=device, calls=calls)
+    seen = candidate.observation
+    method: dict[str, Scalar] = {
+        "clock": "settled_amortised",
+        "settle": SETTLES[device.settling],
+        "warmup": f"{'steady' if warmed.record.steady else 'limit reached'} after {warmed.record.calls} calls",
+        "calls_per_block": calls,
+        "block_target_ns": target_ns,
+        "budget_ns": plan.budget_ns,
+        "cache_state": "warm",
+        "gc": "disabled in the timed window",
+        "overhead_ns": own.per_call_ns(calls),
+        "statistic": "median of paired ratios",
+        **candidate.method,
+    }
+    provenance = collect(
+        device,
+        dtype="not read" if seen is None else seen.dtype,
+        shapes=() if seen is None else tuple(seen.shapes),
+        method=method,
+        target=candidate.target,
+        before=before,
+        switches=candidate.switches,
+    )
+    return _Ready(
+        candidate=candidate,
+        calls=calls,
+        call_ns=warmed.series_ns[-1],
+        overhead=own,
+        warmup=warmed.record,
+        provenance=provenance,
+    )
+
+
+def _take_quads(
+    ready: Sequence[_Ready], quads: _Quads, *, device: Device, plan: Plan, progress: ProgressCallback
+) -> None:
+    """A B B A and B A A B in turn for each pair, and one A A A A for every two quads of the others, until done."""
+    first, *others = ready
+    start_ns = device.now_ns()
+    until_ns = start_ns + plan.budget_ns
+    check_at = _CHECK_QUADS
+    least = _least_quads(ready)
+    taken = 0
+    try:
+        for mirrored in cycle((False, True)):
+            for index, other in enumerate(others):
+                quads.pairs[index].append(_quad(first, other, device=device, mirrored=mirrored))
+            taken += 1
+            if taken % 2 == 0:
+                quads.aa.append(_quad(first, first, device=device, mirrored=taken % 4 == 0))
+            now_ns = device.now_ns()
+            used = (now_ns - start_ns) / plan.budget_ns
+            if now_ns >= until_ns and taken >= 2:
+                quads.stop_reason = "budget"
+                return
+            if taken >= check_at:
+                check_at = int(taken * 1.25) + 1
+                progress(Progress(stage="comparing", frac=min(1.0, used), blocks=4 * taken))
+                if used >= _DECIDED_SHARE and _all_decided(quads, least=least):
+                    quads.stop_reason = "precise"
+                    return
+    except KeyboardInterrupt:
+        if not quads.pairs[-1]:
+            raise
+        quads.stop_reason = "interrupted"
+
+
+def _quad(a: _Ready, b: _Ready, *, device: Device, mirrored: bool) -> tuple[QuadBlock, ...]:
+    order: tuple[Literal["a", "b"], ...] = ("b", "a", "a", "b") if mirrored else ("a", "b", "b", "a")
+    return tuple((a if side == "a" else b).block(device, side=side) for side in order)
+
+
+def _least_quads(ready: Sequence[_Ready]) -> int:
+    """How many clean quads an answer needs: fewer where a single call is longer than a slice."""
+    long = all(side.calls == 1 and side.call_ns > SLICE_NS for side in ready)
+    return MIN_LONG_QUADS if long else MIN_QUADS
+
+
+def _all_decided(quads: _Quads, *, least: int) -> bool:
+    aa = quad_ratios(quads.aa)
+    return all(
+        decide(quad_ratios(pair), aa_log_ratios=aa, min_quads=least).answer != "cannot-tell" for pair in quads.pairs
+    )
+
+
+def _record(
+    ready: Sequence[_Ready],
+    quads: _Quads,
+    *,
+    plan: Plan,
+    name: str,
+    differing: Sequence[tuple[Difference, ...]],
+    findings: tuple[Finding, ...],
+) -> Comparison:
+    aa_ratios = quad_ratios(quads.aa)
+    aa = ratio_estimate(aa_ratios)
+    forbidden = fatal(findings)
+    pairs = []
+    least = _least_quads(ready)
+    for side, taken, different in zip(ready[1:], quads.pairs, differing, strict=True):
+        pair = pair_of(
+            side.candidate.name,
+            quad_ratios(taken),
+            aa_log_ratios=aa_ratios,
+            taken=len(taken),
+            least=least,
+            differing=different,
+        )
+        pairs.append(
+            replace(pair, answer="cannot-tell", ratio=None, ci_low=None, ci_high=None, why=forbidden[0].message)
+            if forbidden
+            else pair
+        )
+    return Comparison(
+        name=name or " / ".join(side.candidate.name for side in (ready[1], ready[0])),
+        ratio=pairs[0].ratio,
+        ci_low=pairs[0].ci_low,
+        ci_high=pairs[0].ci_high,
+        ci_level=LEVEL,
+        aa_ratio=None if aa is None else aa.point,
+        aa_ratio_low=None if aa is None else aa.low,
+        aa_ratio_high=None if aa is None else aa.high,
+        answer=pairs[0].answer,
+        why=pairs[0].why,
+        sides=tuple(_side(side) for side in ready),
+        pairs=tuple(pairs),
+        stop_reason=quads.stop_reason,
+        processes=0,
+        provenance=ready[0].provenance,
+        findings=(*findings, *_unanswered(pairs, plan=plan, forbidden=bool(forbidden))),
+    )
+
+
+def pair_of(
+    name: str,
+    log_ratios: Sequence[float] | FloatArray,
+    *,
+    aa_log_ratios: Sequence[float] | FloatArray,
+    taken: int,
+    least: int,
+    differing: tuple[Difference, ...] = (),
+) -> Pair:
+    """The record of one pair from its log ratios and those of A against A."""
+    decision = decide(log_ratios, aa_log_ratios=aa_log_ratios, min_quads=least)
+    ratio = decision.ratio
+    return Pair(
+        name=name,
+        ratio=None if ratio is None else ratio.point,
+        ci_low=None if ratio is None else ratio.low,
+        ci_high=None if ratio is None else ratio.high,
+        answer=decision.answer,
+        why=decision.why,
+        quads=taken,
+        clean_quads=decision.quads,
+        n_eff=0.0 if ratio is None else ratio.n_eff,
+        floor_frac=decision.floor_frac,
+        ratios=tuple(math.exp(float(value)) for value in log_ratios),
+        differences=differing,
+    )
+
+
+def _side(ready: _Ready) -> Side:
+    clean = [ready.overhead.settled_per_call(block) for block in ready.blocks if undisturbed(block)]
+    summary = summarise(clean) if clean else None
+    return Side(
+        name=ready.candidate.name,
+        median_ns=None if summary is None else summary.median,
+        floor_ns=None if summary is None else summary.floor,
+        blocks=len(ready.blocks),
+        clean_blocks=len(clean),
+        calls_per_block=ready.calls,
+        warmup=ready.warmup,
+        provenance=ready.provenance,
+    )
+
+
+def _not_comparable(ready: Sequence[_Ready], differing: Sequence[tuple[Difference, ...]]) -> list[Finding]:
+    return [
+        not_comparable(ready[0].candidate.name, side.candidate.name, different)
+        for side, different in zip(ready[1:], differing, strict=True)
+        if different
+    ]
+
+
+def not_comparable(a: str, b: str, differing: Sequence[Difference]) -> Finding:
+    """The finding that forbids an answer because the sides differ elsewhere."""
+    words = "; ".join(f"{d.path}: {d.a} against {d.b}" for d in differing)
+    return Finding(
+        code="not-comparable",
+        severity="fatal",
+        message=f"{a} and {b} differ in more than what is being compared ({words}).",
+        evidence={"a": a, "b": b, **{d.path: f"{d.a} / {d.b}" for d in differing}},
+        hint="Make these equal on both sides, or say that they are what is being compared.",
+    )
+
+
+def _unanswered(pairs: Sequence[Pair], *, plan: Plan, forbidden: bool) -> tuple[Finding, ...]:
+    """Which pairs have too few undisturbed quads, and what would mend it?"""
+    if forbidden:
+        return ()
+    return tuple(
+        Finding(
+            code="few-samples",
+            severity="warning",
+            message=f"{pair.name}: {pair.clean_quads:,} of {pair.quads:,} quads were undisturbed: too few to answer.",
+            evidence={"clean_quads": pair.clean_quads, "quads": pair.quads, "budget_ns": plan.budget_ns},
+            hint="Give a longer --budget, or an idle core.",
+        )
+        for pair in pairs
+        if pair.answer == "cannot-tell" and pair.why.startswith("only ")
+    )

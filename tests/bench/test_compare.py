@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from referee.bench.compare import Candidate, compare
+from referee.bench.plan import Plan
+from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
+from referee.device.noise import AR1, Preemption, Slowdown, VirtualClock
+from referee.errors import OptionError
+from referee.records.compare import Comparison
+from referee.records.finding import Finding
+from referee.records.provenance import TensorSpec
+from referee.records.schema import from_json, to_json
+from referee.units import NS_PER_MS, NS_PER_S
+
+US = 1_000
+PLAN = Plan(budget_ns=150 * NS_PER_MS)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What an observer saw, as far as a comparison wants to know."""
+
+    dtype: str = "float32"
+    shapes: Sequence[TensorSpec] = ()
+    findings: tuple[Finding, ...] = field(default_factory=tuple)
+
+
+def candidate(device: FakeDevice, name: str, *, host_us: float = 5, device_us: float = 20, **more: object) -> Candidate:
+    def step() -> FakeOutput:
+        return device.run(host_ns=int(host_us * US), device_ns=int(device_us * US))
+
+    return Candidate(name=name, step=step, **more)  # type: ignore[arg-type]
+
+
+def codes(found: Comparison) -> list[str]:
+    return [finding.code for finding in found.findings]
+
+
+@pytest.mark.parametrize("make", [FakeSync, FakeAsync, FakeLazy])
+def test_a_planted_slow_down_is_found_with_its_size(make: type[FakeDevice]) -> None:
+    device = make(noise=[AR1(phi=0.5, sigma_ns=300, seed=2)])
+    # Three percent of the device's part; on the asynchronous device that is the whole pace.
+    slow = candidate(device, "b", device_us=20.6, host_us=5.15)
+    found = compare([candidate(device, "a"), slow], device=device, plan=Plan(budget_ns=NS_PER_S))
+    assert found.answer == "slower"
+    assert found.ratio == pytest.approx(1.03, abs=0.006)
+    assert found.ci_low is not None
+    assert found.ci_high is not None
+    assert 1 < found.ci_low <= found.ratio <= found.ci_high
+    assert found.aa_ratio_low is not None
+    assert found.aa_ratio_high is not None
+    assert found.aa_ratio_low <= 1 <= found.aa_ratio_high
+
+
+def test_the_ratio_is_time_b_over_time_a() -> None:
+    device = FakeSync()
+    found = compare([candidate(device, "a"), candidate(device, "b", device_us=10)], device=device, plan=PLAN)
+    assert found.answer == "faster"
+    assert found.ratio == pytest.approx(15 / 25)
+
+
+def test_the_same_code_is_the_same() -> None:
+    device = FakeSync(noise=[AR1(phi=0.8, sigma_ns=400, seed=4)])
+    found = compare([candidate(device, "a"), candidate(device, "b")], device=device, plan=PLAN)
+    assert found.answer == "same"
+    assert found.ratio == pytest.approx(1, abs=0.005)
+
+
+def test_a_machine_that_slows_down_half_way_does_not_decide_the_answer() -> None:
+    """Sequential arms would read B 40 % slower."""
+    clock = VirtualClock(slowdowns=[Slowdown(start_ns=100 * NS_PER_MS, end_ns=10 * NS_PER_S, percent=140)])
+    device = FakeSync(clock=clock)
+    found = compare([candidate(device, "a"), candidate(device, "b")], device=device, plan=PLAN)
+    assert found.answer == "same"
+
+
+def test_preempted_blocks_do_not_enter() -> None:
+    clock = VirtualClock(preemptions=Preemption.every(2 * NS_PER_MS, length_ns=NS_PER_MS))
+    device = FakeSync(clock=clock)
+    found = compare([candidate(device, "a"), candidate(device, "b")], device=device, plan=PLAN)
+    assert found.answer == "same"
+    assert found.ratio == 1
+    assert found.sides[0].clean_blocks < found.sides[0].blocks
+
+
+def test_more_than_two_candidates_are_each_held_against_the_first() -> None:
+    device = FakeSync()
+    sides = [candidate(device, "a"), candidate(device, "b", device_us=30), candidate(device, "c", device_us=15)]
+    found = compare(sides, device=device, plan=PLAN)
+    assert [(p.name, p.answer) for p in found.pairs] == [("b", "slower"), ("c", "faster")]
+    assert found.pairs[1].ratio == pytest.approx(20 / 25)
+    assert (found.ratio, found.answer) == (found.pairs[0].ratio, "slower")
+
+
+def test_sides_in_different_grad_modes_are_not_comparable() -> None:
+    device = FakeSync()
+    ran: list[str] = []
+    a = candidate(device, "eager", switches={"grad_mode": "no_grad"})
+    b = candidate(device, "compiled", switches={"grad_mode": "grad", "compile": "inductor"})
+    found = compare([a, b], device=device, plan=PLAN)
+    assert found.answer == "cannot-tell"
+    assert found.ratio is None
+    finding = next(f for f in found.findings if f.code == "not-comparable")
+    assert finding.severity == "fatal"
+    assert "switches.grad_mode" in finding.message
+    assert "no_grad" in finding.message
+    assert [d.path for d in found.pairs[0].differences] == ["switches.grad_mode"]
+    assert not ran
+
+
+@pytest.mark.parametrize(
+    ("path", "switches"),
+    [
+        (
+            "switches.float32_matmul_precision",
+            ({"float32_matmul_precision": "highest"}, {"float32_matmul_precision": "high"}),
+        ),
+        ("switches.autocast", ({"autocast": "off"}, {"autocast": "cpu bfloat16"})),
+        ("switches.autocast_site", ({"autocast_site": "inside the step"}, {"autocast_site": "around the step"})),
+        ("switches.tf32_matmul", ({"tf32_matmul": False}, {"tf32_matmul": True})),
+    ],
+)
+def test_switches_that_change_speed_must_agree(path: str, switches: tuple[dict[str, str], dict[str, str]]) -> None:
+    device = FakeSync()
+    sides = [candidate(device, n, switches=s) for n, s in zip("ab", switches, strict=True)]
+    refused = compare(sides, device=device, plan=PLAN)
+    assert (refused.answer, codes(refused)) == ("cannot-tell", ["not-comparable"])
+    allowed = compare(sides, device=device, plan=PLAN, ignoring=[path])
+    assert allowed.answer == "same"
+
+
+def test_a_difference_in_dtype_must_be_declared() -> None:
+    device = FakeSync()
+    a = candidate(device, "fp32", observation=Observed())
+    b = candidate(device, "bf16", observation=Observed(dtype="bfloat16"))
+    assert compare([a, b], device=device, plan=PLAN).answer == "cannot-tell"
+    assert compare([a, b], device=device, plan=PLAN, ignoring=["dtype"]).answer == "same"
+
+
+def test_a_recompilation_in_the_window_forbids_the_answer() -> None:
+    device = FakeLazy()
+    width = iter(range(1_000_000))
+    b = Candidate(name="b", step=lambda: device.run(host_ns=5 * US, device_ns=20 * US, key=next(width)))
+    found = compare([candidate(device, "a"), b], device=device, plan=PLAN)
+    assert found.answer == "cannot-tell"
+    assert "recompiled" in codes(found)
+
+
+def test_a_fatal_finding_of_one_side_forbids_the_answer() -> None:
+    device = FakeSync()
+    zeros = Finding(code="zero-inputs", severity="fatal", message="Every input is zero.")
+    found = compare([candidate(device, "a"), candidate(device, "b", findings=(zeros,))], device=device, plan=PLAN)
+    assert found.answer == "cannot-tell"
+    assert found.why == "Every input is zero."
+
+
+def test_too_short_a_budget_cannot_tell_and_says_what_would_mend_it() -> None:
+    device = FakeSync()
+    found = compare(
+        [candidate(device, "a"), candidate(device, "b", device_us=40)],
+        device=device,
+        plan=Plan(budget_ns=5 * NS_PER_MS),
+    )
+    assert found.answer == "cannot-tell"
+    assert "few-samples" in codes(found)
+
+
+def test_long_steps_need_fewer_quads() -> None:
+    device = FakeSync()
+    sides = [candidate(device, "a", device_us=20_000), candidate(device, "b", device_us=21_000)]
+    found = compare(sides, device=device, plan=Plan(budget_ns=NS_PER_S))
+    assert found.answer == "slower"
+    assert found.pairs[0].clean_quads < 30
+
+
+def test_an_interrupt_keeps_the_quads_that_were_complete() -> None:
+    device = FakeSync()
+    calls = iter(range(10**6))
+
+    def step() -> FakeOutput:
+        if next(calls) == 6_000:
+            raise KeyboardInterrupt
+        return device.run(host_ns=5 * US, device_ns=20 * US)
+
+    found = compare(
+        [candidate(device, "a"), Candidate(name="b", step=step)], device=device, plan=Plan(budget_ns=NS_PER_S)
+    )
+    assert found.stop_reason == "interrupted"
+    assert found.answer == "same"
+
+
+def test_one_candidate_or_two_of_one_name_are_refused() -> None:
+    device = FakeSync()
+    with pytest.raises(OptionError, match="two candidates"):
+        compare([candidate(device, "a")], device=device)
+    with pytest.raises(OptionError, match="name"):
+        compare([candidate(device, "a"), candidate(device, "a")], device=device)
+
+
+def test_a_comparison_survives_saving_and_loading() -> None:
+    device = FakeSync()
+    found = compare([candidate(device, "a"), candidate(device, "b")], device=device, plan=PLAN)
+    assert from_json(to_json(found)) == found
