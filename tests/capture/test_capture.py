@@ -46,7 +46,7 @@ def add_step() -> Callable[[], Any]:
 
 
 def take(step: Callable[[], object], folder: Path, **given: Any) -> Record:
-    given = {"timing_budget_ns": 0, "name": "t", **given}
+    given = {"timing_budget_ns": 0, "calibrate": False, "name": "t", **given}
     return capture(step, device=open_device("cpu"), dtype="float32", shapes=SHAPES, out_dir=folder, **given)
 
 
@@ -199,7 +199,7 @@ def test_a_lazy_step_runs_inside_its_own_iteration(tmp_path: Path) -> None:
     left = torch.ones(2, 3).to("lazy")
     record = capture(
         lambda: left + 1, device=device, dtype="float32", shapes=SHAPES, out_dir=tmp_path, name="lazy",
-        timing_budget_ns=0,
+        timing_budget_ns=0, calibrate=False,
     )  # fmt: skip
     assert steps_in(record.files[0].path) == [3, 4, 5]
 
@@ -207,7 +207,7 @@ def test_a_lazy_step_runs_inside_its_own_iteration(tmp_path: Path) -> None:
 class TestLoop:
     def test_records_the_planned_iterations(self, tmp_path: Path) -> None:
         step = add_step()
-        with Capture(out_dir=tmp_path, name="loop", plan=Plan.of(wait=1, warmup=1, active=2)) as taken:
+        with Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=1, warmup=1, active=2)) as taken:
             for _ in range(8):
                 step()
                 taken.step()
@@ -218,7 +218,7 @@ class TestLoop:
 
     def test_over_ends_an_iteration_with_each_item(self, tmp_path: Path) -> None:
         step = add_step()
-        with Capture(out_dir=tmp_path, name="loop", plan=Plan.at((1, 4))) as taken:
+        with Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.at((1, 4))) as taken:
             for _ in taken.over(range(6)):
                 step()
         assert taken.result is not None
@@ -226,7 +226,7 @@ class TestLoop:
 
     def test_a_forgotten_step_is_a_clear_sentence(self, tmp_path: Path) -> None:
         def loop() -> None:
-            with Capture(out_dir=tmp_path, name="loop", plan=Plan.of(wait=0, warmup=0, active=2)):
+            with Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=2)):
                 for step in [add_step()] * 3:
                     step()
 
@@ -236,7 +236,9 @@ class TestLoop:
 
     def test_a_short_loop_warns_and_keeps_what_it_has(self, tmp_path: Path) -> None:
         def loop() -> None:
-            with Capture(out_dir=tmp_path, name="loop", plan=Plan.of(wait=0, warmup=1, active=5)) as taken:
+            with Capture(
+                out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=1, active=5)
+            ) as taken:
                 for _ in taken.over(range(2)):
                     torch.ones(2)
 
@@ -247,7 +249,9 @@ class TestLoop:
     def test_a_break_in_the_middle_marks_the_unfinished_iteration(self, tmp_path: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Capture(out_dir=tmp_path, name="loop", plan=Plan.of(wait=0, warmup=0, active=5)) as taken:
+            with Capture(
+                out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=5)
+            ) as taken:
                 for number in taken.over(range(9)):
                     torch.ones(2)
                     if number == 2:
@@ -258,7 +262,9 @@ class TestLoop:
 
     def test_an_exception_goes_on_with_a_note(self, tmp_path: Path) -> None:
         def loop() -> None:
-            with Capture(out_dir=tmp_path, name="loop", plan=Plan.of(wait=0, warmup=0, active=9)) as taken:
+            with Capture(
+                out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=9)
+            ) as taken:
                 for number in taken.over(range(9)):
                     torch.ones(2)
                     _ = 1 // (3 - number)
@@ -267,3 +273,95 @@ class TestLoop:
             loop()
         assert "3 iterations (0 to 2) had been recorded" in caught.value.__notes__[0]
         assert steps_in(tmp_path / "loop.0.pt.trace.json.gz") == [0, 1, 2]
+
+
+def conv_step() -> Callable[[], Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(6, 2)))
+    images = torch.randn(2, 3, 8, 8)
+    return lambda: model(images)
+
+
+class TestOptions:
+    def test_modules_are_named_by_their_place(self, tmp_path: Path) -> None:
+        record = take(conv_step(), tmp_path, plan=Plan.of(active=2), options=CaptureOptions(modules=True))
+        rows = events(record.files[0].path)
+        named = [e["name"] for e in rows if str(e.get("name", "")).startswith("nn.Module: ") and e["ph"] == "X"]
+        assert sorted(named) == sorted(
+            2
+            * [
+                "nn.Module: Sequential (Sequential)",
+                "nn.Module: Sequential.0 (Conv2d)",
+                "nn.Module: Sequential.1 (ReLU)",
+                "nn.Module: Sequential.2 (Sequential)",
+                "nn.Module: Sequential.2.0 (Linear)",
+            ]
+        )
+        conv = next(e for e in rows if e.get("name") == "aten::conv2d")
+        around = next(e for e in rows if e.get("name") == "nn.Module: Sequential.0 (Conv2d)")
+        assert around["ts"] <= conv["ts"]
+        assert conv["ts"] + conv["dur"] <= around["ts"] + around["dur"]
+
+    def test_modules_are_not_marked_once_the_capture_is_over(self, tmp_path: Path) -> None:
+        from torch.nn.modules import module as registry
+
+        take(conv_step(), tmp_path, options=CaptureOptions(modules=True))
+        assert not registry._global_forward_hooks
+        assert not registry._global_forward_pre_hooks
+
+    def test_a_module_that_raises_closes_its_range(self, tmp_path: Path) -> None:
+        class Fails(torch.nn.Module):
+            def forward(self, inputs: Any) -> Any:
+                raise ValueError("no")
+
+        inner, good = torch.nn.Sequential(Fails()), torch.nn.Linear(2, 2)
+
+        def step() -> Any:
+            with pytest.raises(ValueError, match="no"):
+                inner(torch.ones(2))
+            return good(torch.ones(2))
+
+        record = take(step, tmp_path, plan=Plan.of(active=1), options=CaptureOptions(modules=True))
+        rows = {e["name"]: e for e in events(record.files[0].path) if str(e.get("name", "")).startswith("nn.Module")}
+        failed, after = rows["nn.Module: Sequential (Sequential)"], rows["nn.Module: Linear (Linear)"]
+        assert failed["ts"] + failed["dur"] <= after["ts"]
+
+    def test_user_annotations_are_kept(self, tmp_path: Path) -> None:
+        def step() -> Any:
+            with torch.profiler.record_function("my phase"):
+                return torch.ones(2)
+
+        record = take(step, tmp_path, plan=Plan.of(active=2))
+        kept = [e for e in events(record.files[0].path) if e.get("name") == "my phase"]
+        assert [e["cat"] for e in kept] == ["user_annotation"] * 2
+
+    def test_memory_gives_a_timeline_that_balances(self, tmp_path: Path) -> None:
+        def step() -> None:
+            held = torch.empty(1 << 18)  # 1 MiB of float32
+            del held
+
+        record = take(step, tmp_path, plan=Plan.of(active=3), options=CaptureOptions(memory=True))
+        (path,) = record.files[0].beside
+        (timeline,) = json.loads(Path(path).read_text())["devices"]
+        assert (timeline["device"], timeline["allocations"], timeline["frees"]) == ("cpu", 3, 3)
+        assert (timeline["peak_bytes"], timeline["held_bytes"]) == (1 << 20, 0)
+
+    def test_stacks_are_folded_beside_the_trace(self, tmp_path: Path) -> None:
+        record = take(conv_step(), tmp_path, plan=Plan.of(active=1), options=CaptureOptions(stacks=True))
+        (path,) = record.files[0].beside
+        lines = Path(path).read_text().splitlines()
+        assert any("aten::conv2d" in line and "test_capture.py" in line for line in lines)
+        assert all(int(line.rsplit(" ", 1)[1]) > 0 for line in lines)
+
+    def test_flops_of_a_product_are_two_per_element_and_term(self, tmp_path: Path) -> None:
+        left, right = torch.randn(4, 8), torch.randn(8, 16)
+        record = take(
+            lambda: left @ right, tmp_path, plan=Plan.of(active=2), options=CaptureOptions(flops=True)
+        )  # fmt: skip
+        (path,) = record.files[0].beside
+        assert json.loads(Path(path).read_text())["ops"]["aten::mm"] == 2 * (2 * 4 * 8 * 16)
+
+    def test_what_lay_beside_an_earlier_capture_goes_with_it(self, tmp_path: Path) -> None:
+        take(conv_step(), tmp_path, options=CaptureOptions(stacks=True))
+        take(conv_step(), tmp_path)
+        assert not list(tmp_path.glob("*.folded"))

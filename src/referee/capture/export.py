@@ -12,15 +12,21 @@ from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
+import msgspec
+
+from referee.capture.derived import fold_stacks, folded_text, memory_timelines, timelines_json
 from referee.capture.integrity import check_integrity
 from referee.capture.recorder import Recorded
+from referee.capture.rows import TraceFile, decode
 from referee.capture.torch_window import TorchWindow
 from referee.errors import UserError
 from referee.records.capture import CaptureFile
 from referee.records.provenance import Provenance
 from referee.records.provenance_file import provenance_path, save_provenance
+from referee.records.schema import write_atomically
 
 ENDING = ".pt.trace.json.gz"
+_BESIDE = ("memory.json", "folded", "flops.json", "memory_snapshot.pickle")
 _PARTIAL = ".partial.json"
 _COMPRESSION_LEVEL = 2
 """isal's levels run from 0 to 3; 3 took six times as long as 2 to save another 3 % (on a Kineto trace of 11 MB)."""
@@ -43,6 +49,10 @@ class Place:
         """The file of one cycle."""
         return self.folder / f"{self.stem}.{cycle}{ENDING}"
 
+    def beside(self, cycle: int, ending: str) -> Path:
+        """A further file of one cycle."""
+        return self.folder / f"{self.stem}.{cycle}.{ending}"
+
     def prepare(self) -> None:
         """Make the folder, see that it can be written, and clear what a killed capture of this name has left."""
         try:
@@ -59,9 +69,10 @@ class Place:
     def clear(self) -> None:
         """Remove the traces of an earlier capture of this name, so that old and new cycles do not mix."""
         for old in self.folder.glob(f"{escape(self.stem)}.*{ENDING}"):
-            if old.name[len(self.stem) + 1 : -len(ENDING)].isdigit():
-                old.unlink(missing_ok=True)
-                provenance_path(old).unlink(missing_ok=True)
+            cycle = old.name[len(self.stem) + 1 : -len(ENDING)]
+            if cycle.isdigit():
+                for path in (old, provenance_path(old), *(self.beside(int(cycle), ending) for ending in _BESIDE)):
+                    path.unlink(missing_ok=True)
 
 
 def write_cycle(window: TorchWindow, recorded: Recorded, *, place: Place, provenance: Provenance) -> CaptureFile:
@@ -72,12 +83,13 @@ def write_cycle(window: TorchWindow, recorded: Recorded, *, place: Place, proven
     partial = Path(name)
     try:
         window.export(partial)
-        window.release()
         text = _mark_incomplete(partial.read_bytes(), recorded.incomplete)
         size = _compress_into(partial, text)
+        file = decode(text)
         # Never the new provenance beside an old trace: the old one goes first.
         target.unlink(missing_ok=True)
         save_provenance(provenance, target)
+        beside = _write_beside(window, file, place=place, cycle=recorded.number)
         os.replace(partial, target)
     except OSError as error:
         partial.unlink(missing_ok=True)
@@ -86,8 +98,31 @@ def write_cycle(window: TorchWindow, recorded: Recorded, *, place: Place, proven
         partial.unlink(missing_ok=True)
         raise
     return CaptureFile(
-        path=os.fspath(target), iterations=recorded.iterations, size_bytes=size, integrity=check_integrity(text)
+        path=os.fspath(target),
+        iterations=recorded.iterations,
+        size_bytes=size,
+        integrity=None if file is None else check_integrity(file),
+        memory_growth_bytes=window.memory_growth_bytes,
+        beside=beside,
     )
+
+
+def _write_beside(window: TorchWindow, file: TraceFile | None, *, place: Place, cycle: int) -> tuple[str, ...]:
+    """Write what the options ask for beyond the trace itself."""
+    written: dict[str, bytes] = {}
+    if window.options.memory and file is not None:
+        written["memory.json"] = timelines_json(memory_timelines(file))
+    if window.options.stacks and file is not None:
+        written["folded"] = folded_text(fold_stacks(file))
+    if window.options.flops:
+        written["flops.json"] = msgspec.json.encode({"schema": "referee.flops/1", "ops": window.flops()}) + b"\n"
+    paths = {place.beside(cycle, ending): content for ending, content in written.items()}
+    for path, content in paths.items():
+        write_atomically(content, path)
+    snapshot = place.beside(cycle, "memory_snapshot.pickle")
+    if window.save_snapshot(snapshot):
+        paths[snapshot] = b""
+    return tuple(map(os.fspath, paths))
 
 
 def _mark_incomplete(text: bytes, iteration: int | None) -> bytes:

@@ -1,16 +1,11 @@
-"""Does the file hold what it should? Counts rows, steps and launches in the JSON as it was written.
-
-This is no trace reader: it takes the few fields that tell a whole capture from a failed one, and nothing else.
-"""
+"""Does the file hold what it should? Counts rows, steps and launches in the JSON as it was written."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 
-import msgspec
-
+from referee.capture.rows import CorrelationId, Event, TraceFile, nest
 from referee.records.capture import Integrity
 
 _STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -19,64 +14,53 @@ _CALL_CATEGORIES = frozenset(
     {"cuda_runtime", "cuda_driver", "xpu_runtime", "privateuse1_runtime", "privateuse1_driver", "mtia_runtime"}
 )
 _LAUNCH_FAMILY = re.compile(r"(?:cuda|cu|hip)\w*?(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
+_BACKWARD = "autograd::engine::evaluate_function"
+_MODE_FRAME = "PythonDispatchMode"
 
 
-class _Args(msgspec.Struct):
-    correlation: int | str | None = None
-
-
-class _Event(msgspec.Struct):
-    ph: str = ""
-    cat: str | None = None
-    name: str | int | float | None = None
-    args: _Args | msgspec.UnsetType = msgspec.UNSET
-
-
-class _File(msgspec.Struct):
-    trace_events: list[_Event] = msgspec.field(name="traceEvents", default_factory=list)
-    dropped: int | None = msgspec.field(name="droppedEvents", default=None)
-
-
-def check_integrity(text: bytes) -> Integrity | None:
-    """The counts of a trace's JSON; ``None`` where it cannot be decoded (Kineto may write what JSON forbids)."""
-    try:
-        file = msgspec.json.decode(text, type=_File)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    return _count(file.trace_events, dropped=file.dropped)
-
-
-def _count(events: Iterable[_Event], *, dropped: int | None) -> Integrity:
-    categories: Counter[str] = Counter()
-    steps: set[int] = set()
-    calls: set[int | str | None] = set()
-    of_launch_family: set[int | str | None] = set()
-    on_device: list[int | str | None] = []
-    total = 0
-    for event in events:
-        total += 1
-        if event.ph != "X" or event.cat is None:
-            continue
-        categories[event.cat] += 1
-        correlation = event.args.correlation if isinstance(event.args, _Args) else None
-        if event.cat in _DEVICE_CATEGORIES:
-            on_device.append(correlation)
-        elif event.cat in _CALL_CATEGORIES:
-            calls.add(correlation)
-            if _LAUNCH_FAMILY.match(str(event.name)):
-                of_launch_family.add(correlation)
-        elif event.cat == "user_annotation" and (step := _STEP.fullmatch(str(event.name))):
-            steps.add(int(step.group(1)))
-    # By correlation id, so that a launch call of an unknown name is one as soon as it launched something, and a driver
-    # call inside a runtime call is not a second one.
-    launches = of_launch_family | (calls & set(on_device))
+def check_integrity(file: TraceFile) -> Integrity:
+    """The counts of a trace."""
+    rows = [event for event in file.events if event.ph == "X" and event.cat is not None]
+    categories = Counter(row.cat for row in rows)
+    on_device = [row.details.correlation for row in rows if row.cat in _DEVICE_CATEGORIES]
+    calls = {row.details.correlation for row in rows if row.cat in _CALL_CATEGORIES}
+    launches = _launches(rows, calls, on_device)
     return Integrity(
-        events=total,
+        events=len(file.events),
         ops=categories["cpu_op"],
-        steps_found=tuple(sorted(steps)),
+        steps_found=_steps(rows),
         device_rows=len(on_device),
         launches=len(launches),
         launches_unmatched=len(launches - set(on_device)),
         device_rows_unlinked=sum(correlation not in calls for correlation in on_device),
-        lost=dropped,
+        lost=file.dropped,
+        backward_ops=sum(row.cat == "cpu_op" and str(row.name).startswith(_BACKWARD) for row in rows),
+        repeated_ops=_repeated(file),
     )
+
+
+def _launches(rows: list[Event], calls: set[CorrelationId], on_device: list[CorrelationId]) -> set[CorrelationId]:
+    """The correlation ids of launches.
+
+    By id and not by name alone, so that a launch call of an unknown name is one as soon as it launched something, and a
+    driver call inside a runtime call is not a second one.
+    """
+    family = {
+        row.details.correlation for row in rows if row.cat in _CALL_CATEGORIES and _LAUNCH_FAMILY.match(str(row.name))
+    }
+    return family | (calls & set(on_device))
+
+
+def _steps(rows: list[Event]) -> tuple[int, ...]:
+    """The iterations that have a complete row of their own on the host."""
+    marked = (_STEP.fullmatch(str(row.name)) for row in rows if row.cat == "user_annotation")
+    return tuple(sorted({int(step.group(1)) for step in marked if step}))
+
+
+def _repeated(file: TraceFile) -> int:
+    """How many operator rows lie in a row of the same name, but for the frame that a dispatch mode puts between."""
+    count = 0
+    for row in nest(file.events, categories=frozenset({"cpu_op"})):
+        around = [outer.name for outer in row.path[:-1] if outer.name != _MODE_FRAME]
+        count += bool(around) and around[-1] == row.event.name
+    return count

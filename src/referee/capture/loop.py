@@ -43,6 +43,7 @@ class Capture:
         dtype: str = "not stated",
         shapes: tuple[TensorSpec, ...] = (),
         options: records.CaptureOptions = records.CaptureOptions(),  # noqa: B008  # frozen
+        calibrate: bool = True,
     ) -> None:
         from referee.device.registry import open_device
 
@@ -54,6 +55,7 @@ class Capture:
             device=opened,
             place=Place(folder=Path(out_dir), name=check_name(name)),
             options=options,
+            calibrate=calibrate,
             provenance=collect_provenance(opened, plan=plan, options=options, dtype=dtype, shapes=shapes, target=None),
         )
         # The wait phase must cost nothing: the caller's step() is the recorder's own.

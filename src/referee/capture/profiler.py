@@ -38,13 +38,15 @@ def capture(
     options: CaptureOptions = CaptureOptions(),  # noqa: B008  # frozen
     target: Source | None = None,
     timing_budget_ns: int = 200 * NS_PER_MS,
+    calibrate: bool = True,
     on_iteration: Callable[[int, int], None] | None = None,
 ) -> Capture:
     """Record ``step`` along ``plan``, one file per cycle, ``<name>.<cycle>.pt.trace.json.gz`` in ``out_dir``.
 
     ``iterations`` is how often the step runs (default: until the plan is complete). The step is also timed without the
     profiler, half of ``timing_budget_ns`` before and half after (0: not at all), so that the profiler's share can be
-    told. ``on_iteration(done, of)`` is called after each iteration. ``dtype``, ``shapes`` and ``target`` go into the
+    told; with ``calibrate`` its cost per operator is measured too (:mod:`referee.capture.cost`).
+    ``on_iteration(done, of)`` is called after each iteration. ``dtype``, ``shapes`` and ``target`` go into the
     provenance.
 
     Raises :class:`~referee.errors.OptionError` for a plan that would record nothing, and
@@ -54,9 +56,13 @@ def capture(
     length = plan.length(iterations)
     provenance = collect_provenance(device, plan=plan, options=options, dtype=dtype, shapes=shapes, target=target)
     session = Session(
-        plan, device=device, place=Place(folder=Path(out_dir), name=check_name(name)), options=options,
+        plan,
+        device=device,
+        place=Place(folder=Path(out_dir), name=check_name(name)),
+        options=options,
         provenance=provenance,
-    )  # fmt: skip
+        calibrate=calibrate,
+    )
     samples: list[float] = []
     try:
         samples += time_unprofiled(step, device=device, budget_ns=timing_budget_ns // 2, untimed=_UNTIMED_CALLS)

@@ -28,6 +28,9 @@ class Window(Protocol):
     def stop(self) -> None:
         """The iteration has ended; switch off."""
 
+    def release(self) -> None:
+        """Let go of what was recorded; nothing is asked of the window after that."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
@@ -93,6 +96,7 @@ class Recorder:
         window, self._window, self._wake = self._window, None, _NEVER
         if window is not None:
             window.stop()
+            window.release()
 
     def _turn(self) -> None:
         if self._window is not None:
@@ -139,5 +143,8 @@ class Recorder:
             incomplete=incomplete,
         )
         self._complete, self._step_ns = [], []
-        if seen.iterations:
-            self._on_recorded(seen, window)
+        try:
+            if seen.iterations:
+                self._on_recorded(seen, window)
+        finally:
+            window.release()

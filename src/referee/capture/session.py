@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from referee.capture.cost import calibrate_cost
 from referee.capture.export import Place, write_cycle
 from referee.capture.findings import judge_capture
 from referee.capture.recorder import Recorded, Recorder, Window
@@ -31,7 +32,6 @@ def collect_provenance(
     dtype: str,
     shapes: tuple[TensorSpec, ...],
     target: Source | None,
-    cost: ProfilerCost | None = None,
 ) -> Provenance:
     """The provenance of a capture: the machine's, and how the profiler was set."""
     method: dict[str, Scalar] = {
@@ -40,8 +40,6 @@ def collect_provenance(
         "plan": describe_plan(plan),
         "profiler_options": options.words(),
     }
-    if cost is not None:
-        method["profiler_cost_ns"] = cost.per_op_ns
     return collect(device, dtype=dtype, shapes=shapes, method=method, target=target)
 
 
@@ -77,12 +75,13 @@ class Session:
         place: Place,
         options: CaptureOptions,
         provenance: Provenance,
-        cost: ProfilerCost | None = None,
+        calibrate: bool = True,
     ) -> None:
         place.prepare()
         self.place, self.plan = place, plan
         self.files: list[CaptureFile] = []
-        self._device, self._options, self._provenance, self._cost = device, options, provenance, cost
+        self._device, self._options, self._provenance = device, options, provenance
+        self._calibrate = calibrate
         self._step_ns: list[int] = []
         self.recorder = Recorder(
             plan,
@@ -107,18 +106,20 @@ class Session:
     def close(
         self, *, unprofiled_step_ns: float | None = None, ended_by: str = "", findings: tuple[Finding, ...] = ()
     ) -> Capture:
-        """End the run, write what is still open, and save the record as ``NAME.capture.json`` beside the traces."""
+        """End the run, write what is still open, and save the record as ``NAME.capture.json`` beside the traces.
+
+        Where the session calibrates, the profiler's cost per operator is measured now, unless the run was cut short
+        (``ended_by``): who interrupts a capture does not want to wait for a calibration.
+        """
         self.recorder.finish()
-        if unprofiled_step_ns is not None:
-            method = {**self._provenance.method, "unprofiled_step_ns": unprofiled_step_ns}
-            self._provenance = replace(self._provenance, method=method)
-            for file in self.files:
-                save_provenance(self._provenance, file.path)
+        cost = self._cost() if self._calibrate and self.files and not ended_by else None
+        self._complete_provenance(unprofiled_step_ns, cost)
         judged = judge_capture(
             self.plan,
             iterations_run=self.recorder.iteration,
             files=self.files,
             activity=device_activity(self._device.name),
+            options=self._options,
             ended_by=ended_by,
         )
         record = Capture(
@@ -131,11 +132,28 @@ class Session:
             provenance=self._provenance,
             findings=findings + judged,
             options=self._options,
-            cost=self._cost,
+            cost=cost,
         )
         if self.files:
             schema.save(record, self.record_path)
         return record
+
+    def _cost(self) -> ProfilerCost:
+        backward = any(file.integrity is not None and file.integrity.backward_ops for file in self.files)
+        return calibrate_cost(options=self._options, backward=backward)
+
+    def _complete_provenance(self, unprofiled_step_ns: float | None, cost: ProfilerCost | None) -> None:
+        """Add what is known only at the end, also to the provenance that lies beside the traces already."""
+        known: dict[str, Scalar] = {}
+        if unprofiled_step_ns is not None:
+            known["unprofiled_step_ns"] = unprofiled_step_ns
+        if cost is not None:
+            known["profiler_cost_ns"] = cost.per_op_ns
+        if not known:
+            return
+        self._provenance = replace(self._provenance, method={**self._provenance.method, **known})
+        for file in self.files:
+            save_provenance(self._provenance, file.path)
 
     @property
     def record_path(self) -> Path:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from referee.capture.modules import ModuleRanges
 from referee.capture.schedule import Cycle
 from referee.errors import UserError
 from referee.records.capture import CaptureOptions
 
+_SNAPSHOT_ENTRIES = 100_000
+"""Allocator events kept for the snapshot, as in torch's own tutorial on memory snapshots."""
 _DEVICE_ACTIVITIES = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA", "hpu": "HPU"}
 
 
@@ -42,12 +46,18 @@ class TorchWindow:
         named = device_activity(device_name)
         if named is not None and hasattr(ProfilerActivity, named):
             activities.append(getattr(ProfilerActivity, named))
-        self._torch = torch
+        self.options = options
+        self.memory_growth_bytes: int | None = None
+        """By how much resident memory grew from the first recorded iteration to the end; ``None`` until stopped."""
+        self._torch, self._cycle, self._iteration = torch, cycle, cycle.warmup_from
+        self._resident_bytes: int | None = None
+        self._modules = ModuleRanges() if options.modules else None
+        self._snapshots = options.memory and named == "CUDA" and torch.cuda.is_available()
         self._profile: Any = torch.profiler.profile(
             activities=activities,
-            # The first iteration is not known to torch yet when it asks for 0, so whatever lies before warms up.
+            # torch asks for iteration 0 before it can be told the real number; a cycle never begins by being saved.
             schedule=lambda k: (
-                ProfilerAction.RECORD if k >= cycle.first or cycle.warmup_from == cycle.first else ProfilerAction.WARMUP
+                ProfilerAction.RECORD if max(k, cycle.warmup_from) >= cycle.first else ProfilerAction.WARMUP
             ),
             record_shapes=options.shapes,
             profile_memory=options.memory,
@@ -57,24 +67,67 @@ class TorchWindow:
 
     def start(self, iteration: int) -> None:
         """Switch on; ``iteration`` begins now."""
+        self._iteration = iteration
         self._profile.step_num = iteration
+        if self._modules is not None:
+            self._modules.install()
+        if self._snapshots:
+            self._torch.cuda.memory._record_memory_history(max_entries=_SNAPSHOT_ENTRIES)
         with warnings.catch_warnings():
             # Said again, and with the mend, by the finding no-device-activity.
             warnings.filterwarnings("ignore", message=".*CUDA is not available, disabling CUDA profiling.*")
             self._profile.start()
+        self._mark_memory()
 
     def step(self) -> None:
         """The iteration has ended and the next begins."""
+        self._iteration += 1
+        self._mark_memory()
         self._profile.step()
 
     def stop(self) -> None:
         """Switch off. Waits for the device, as the profiler does by itself."""
+        now = resident_bytes()
+        if now is not None and self._resident_bytes is not None:
+            self.memory_growth_bytes = now - self._resident_bytes
+        if self._modules is not None:
+            self._modules.remove()
         self._profile.stop()
+
+    def _mark_memory(self) -> None:
+        if self._iteration == self._cycle.first:
+            self._resident_bytes = resident_bytes()
 
     def export(self, path: Path) -> None:
         """Write the events as uncompressed JSON to ``path``, whose name must end in ``.json``."""
         self._profile.export_chrome_trace(os.fspath(path))
 
+    def flops(self) -> dict[str, int]:
+        """Floating-point operations by operator name, for those operators whose formula torch knows."""
+        counted: Counter[str] = Counter()
+        for event in self._profile.events():
+            if event.flops:
+                counted[event.name] += event.flops
+        return dict(counted)
+
+    def save_snapshot(self, path: Path) -> bool:
+        """Write the CUDA allocator's history to ``path`` if it was recorded; says whether it was."""
+        if not self._snapshots:
+            return False
+        self._torch.cuda.memory._dump_snapshot(os.fspath(path))
+        return True
+
     def release(self) -> None:
         """Let go of the events and of every tensor that recording shapes has kept alive."""
         self._profile = None
+        if self._snapshots:
+            self._torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def resident_bytes() -> int | None:
+    """The resident memory of this process now; ``None`` where the kernel does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -72,6 +72,10 @@ class Integrity:
     launches_unmatched: int
     device_rows_unlinked: int
     lost: int | None
+    backward_ops: int = 0
+    """Operator rows that the autograd engine put there: 0 where no backward pass was recorded."""
+    repeated_ops: int = 0
+    """Operator rows inside a row of the same name: many of them where a dispatch mode counts every operator twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +86,27 @@ class CaptureFile:
     iterations: tuple[int, ...]
     size_bytes: int
     integrity: Integrity | None = None
+    memory_growth_bytes: int | None = None
+    """By how much the process's resident memory grew while the cycle was recorded."""
+    beside: tuple[str, ...] = ()
+    """What else was written of this cycle: memory timeline, folded stacks, FLOPs, allocator snapshot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureEstimate:
+    """What a plan would leave behind, from a probe of a few steps: counts, sizes on disk and in memory.
+
+    ``file_bytes`` are compressed, ``raw_bytes`` what a viewer has to take in; both over all files. ``memory_bytes`` is
+    what the process would grow by, at its worst cycle, before the file of that cycle is written.
+    """
+
+    files: int
+    recorded: int
+    events: int
+    raw_bytes: int
+    file_bytes: int
+    memory_bytes: int
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
