@@ -6,12 +6,14 @@ import math
 import random
 from dataclasses import replace
 
-from referee.records.capture import Capture, CaptureFile, SchedulePlan
+from referee.records.capture import Capture, CaptureFile, CaptureOptions, Integrity, ProfilerCost, SchedulePlan
 from referee.records.check import Check
+from referee.records.compare import Comparison, Pair, Side
 from referee.records.environment import DeviceEntry, Environment
 from referee.records.finding import CODES, Finding
 from referee.records.measurement import Clocks, Fit, Measurement, Sweep, SweepPoint, Warmup
-from referee.records.provenance import Provenance, TensorSpec
+from referee.records.profile import Profile
+from referee.records.provenance import Difference, Provenance, TensorSpec
 from referee.records.trace_report import (
     DeviceTotals,
     HostStarved,
@@ -587,6 +589,119 @@ TRACES = TraceSet(
     reports=(TRACE, replace(TRACE, source="rank1.json", verdict=replace(VERDICT, regime="sync-bound")), EMPTY_TRACE)
 )
 
+RATIOS = tuple(sample / 12.4e6 * 0.923 for sample in samples_ns(72, seed=3))
+
+
+def _comparison_side(name: str, median_ns: float) -> Side:
+    return Side(
+        name=name,
+        median_ns=median_ns,
+        floor_ns=median_ns * 0.97,
+        blocks=216,
+        clean_blocks=201,
+        calls_per_block=1,
+        warmup=MEASUREMENT.warmup,
+        provenance=PROVENANCE,
+    )
+
+
+PAIR = Pair(
+    name="fused.py:step",
+    ratio=0.923,
+    ci_low=0.917,
+    ci_high=0.931,
+    answer="faster",
+    why="the whole interval lies below 0.990 and outside what A against A read",
+    quads=78,
+    clean_quads=72,
+    n_eff=51.0,
+    floor_frac=0.01,
+    ratios=RATIOS,
+)
+COMPARISON = Comparison(
+    name="fused.py:step against eager.py:step",
+    ratio=PAIR.ratio,
+    ci_low=PAIR.ci_low,
+    ci_high=PAIR.ci_high,
+    ci_level=0.95,
+    aa_ratio=1.001,
+    aa_ratio_low=0.996,
+    aa_ratio_high=1.005,
+    answer="faster",
+    why=PAIR.why,
+    sides=(_comparison_side("eager.py:step", 12.41e6), _comparison_side("fused.py:step", 11.45e6)),
+    pairs=(PAIR,),
+    stop_reason="answered",
+    processes=0,
+    provenance=PROVENANCE,
+)
+THREE_WAY = replace(
+    COMPARISON,
+    sides=(*COMPARISON.sides, _comparison_side("x" * 300, 12.42e6)),
+    pairs=(PAIR, replace(PAIR, name="x" * 300, ratio=1.001, ci_low=0.99, ci_high=1.012, answer="same", why="")),
+    processes=5,
+)
+NOT_COMPARABLE = replace(
+    COMPARISON,
+    ratio=None,
+    ci_low=None,
+    ci_high=None,
+    aa_ratio=None,
+    aa_ratio_low=None,
+    aa_ratio_high=None,
+    answer="cannot-tell",
+    why="the sides differ in more than what is compared",
+    pairs=(
+        replace(
+            PAIR,
+            ratio=None,
+            ci_low=None,
+            ci_high=None,
+            answer="cannot-tell",
+            quads=0,
+            clean_quads=0,
+            n_eff=0.0,
+            ratios=(),
+            differences=(
+                Difference(path="dtype", a="float32", b="bfloat16"),
+                Difference(path="chip.threads", a=2, b="not read"),
+            ),
+        ),
+    ),
+)
+
+PROFILE = Profile(name="model.py:forward", capture=CAPTURE, reports=(TRACE,), provenance=PROVENANCE)
+TWO_FILES = replace(
+    PROFILE,
+    capture=replace(
+        CAPTURE,
+        plan=replace(CAPTURE.plan, steps=(10, 500), skip_first_wait=True),
+        files=tuple(
+            replace(
+                CAPTURE.files[0],
+                path=f"out/cycle{k}.json.gz",
+                integrity=Integrity(
+                    events=81_204,
+                    ops=9_412,
+                    steps_found=(5, 6, 7),
+                    device_rows=0,
+                    launches=0,
+                    launches_unmatched=0,
+                    device_rows_unlinked=0,
+                    lost=None if k else 0,
+                ),
+                beside=("out/stacks.txt",),
+            )
+            for k in range(2)
+        ),
+        options=CaptureOptions(shapes=True, stacks=True),
+        cost=ProfilerCost(
+            per_op_ns=812.0, low_ns=790.0, high_ns=840.0, chain=200, rounds=9, options=CaptureOptions(shapes=True)
+        ),
+    ),
+    reports=(TRACE, EMPTY_TRACE),
+)
+
 RECORDS = {
     "measurement": MEASUREMENT,
     "asynchronous": ASYNCHRONOUS,
@@ -605,5 +720,10 @@ RECORDS = {
     "gpu_check": GPU_CHECK,
     "bare_check": BARE_CHECK,
     "environment": ENVIRONMENT,
+    "comparison": COMPARISON,
+    "three_way": THREE_WAY,
+    "not_comparable": NOT_COMPARABLE,
+    "profile": PROFILE,
+    "two_files": TWO_FILES,
     "traces": TRACES,
 }

@@ -7,7 +7,8 @@ from referee.records.document import Block, Document, Heading, Paragraph
 from referee.records.finding import Finding
 from referee.records.measurement import Sweep
 from referee.report.capture import capture_blocks
-from referee.report.measurement import finding_blocks, measurement_blocks, measurement_headline
+from referee.report.findings import finding_blocks, united
+from referee.report.measurement import measurement_blocks, measurement_headline
 from referee.report.provenance import provenance_blocks
 from referee.report.sweep import knee_sentence, knee_words, no_knee, sweep_blocks
 from referee.report.trace import trace_blocks, trace_context
@@ -58,9 +59,4 @@ def _capture(check: Check) -> tuple[Block, ...]:
 def _findings(check: Check) -> tuple[Finding, ...]:
     """The findings of all parts, each once."""
     parts = (check, check.measurement, check.sweep, check.capture, check.trace)
-    found: list[Finding] = []
-    for part in parts:
-        for finding in part.findings if part is not None else ():
-            if finding not in found:
-                found.append(finding)
-    return tuple(found)
+    return united(*(part.findings for part in parts if part is not None))

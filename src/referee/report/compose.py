@@ -6,6 +6,7 @@ from functools import singledispatch
 
 from referee.records.capture import Capture
 from referee.records.check import Check
+from referee.records.compare import Comparison
 from referee.records.document import Document
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
@@ -14,6 +15,7 @@ from referee.records.schema import Record
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.report.capture import compose_capture
 from referee.report.check import compose_check
+from referee.report.compare import compose_comparison
 from referee.report.environment import compose_environment
 from referee.report.measurement import compose_measurement
 from referee.report.profile import compose_profile
@@ -25,6 +27,7 @@ __all__ = [
     "compose",
     "compose_capture",
     "compose_check",
+    "compose_comparison",
     "compose_environment",
     "compose_measurement",
     "compose_profile",
@@ -46,5 +49,7 @@ compose.register(TraceReport, compose_trace)
 compose.register(TraceSet, compose_trace_set)
 compose.register(Capture, compose_capture)
 compose.register(Profile, compose_profile)
+compose.register(Profile, compose_profile)
+compose.register(Comparison, compose_comparison)
 compose.register(Check, compose_check)
 compose.register(Environment, compose_environment)

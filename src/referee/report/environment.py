@@ -8,7 +8,7 @@ from referee.records.document import Column, Document, Fact, Facts, Heading, Hea
 from referee.records.environment import Environment
 from referee.records.finding import Scalar
 from referee.records.provenance import Section
-from referee.report.measurement import finding_blocks
+from referee.report.findings import finding_blocks
 from referee.report.provenance import not_read, section_facts
 from referee.report.wording import plural
 from referee.units import format_quantity

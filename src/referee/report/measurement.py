@@ -11,18 +11,16 @@ from referee.records.document import (
     Document,
     Fact,
     Facts,
-    Findings,
     Heading,
     Headline,
-    Paragraph,
     Plot,
     Table,
-    Tone,
 )
-from referee.records.finding import Finding, fatal
+from referee.records.finding import fatal
 from referee.records.measurement import Measurement
+from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
-from referee.report.wording import CLOCKS, clock_name, context_lines, plural, sentence, severity_order
+from referee.report.wording import CLOCKS, clock_name, context_lines, plural, sentence
 from referee.units import format_frac, format_ns, format_number, format_range_ns, format_ratio
 
 _SAME = 0.05
@@ -33,6 +31,15 @@ _FOUR_DIGITS = 0.005
 
 _DEVICE_LIMITS, _HOST_LIMITS = 0.5, 0.9
 """Enqueue below half of the amortised time is far below it; from nine tenths up it is about equal."""
+
+_MOST_SAMPLES = 600
+"""More points than a page shows apart."""
+
+_WIDE = 4
+"""Samples that spread over more than this factor are drawn on a logarithmic axis."""
+
+Point = tuple[float, float]
+"""The number of a block, and its time."""
 
 _CLOCK_MEANINGS = {
     "settled_amortised": "n calls back to back, one settle at the end, divided by n",
@@ -118,20 +125,6 @@ def measurement_blocks(measurement: Measurement) -> tuple[Block, ...]:
         Facts(facts=(*_statistics(measurement), *_warmup(measurement))),
         *_samples(measurement),
     )
-
-
-def alarm_blocks(findings: tuple[Finding, ...]) -> tuple[Block, ...]:
-    """One line near the top that names what limits the answer; nothing where nothing does."""
-    codes = dict.fromkeys(f.code for f in sorted(findings, key=severity_order) if f.severity != "info")
-    if not codes:
-        return ()
-    worst: Tone = "bad" if fatal(findings) else "warn"
-    return (Paragraph(text=f"Read the findings first: {', '.join(codes)}.", tone=worst),)
-
-
-def finding_blocks(findings: tuple[Finding, ...]) -> tuple[Block, ...]:
-    """The findings under a heading; nothing where there are none."""
-    return (Heading(text="Findings"), Findings(findings=findings)) if findings else ()
 
 
 def _clock_table(measurement: Measurement) -> Table:
@@ -245,21 +238,38 @@ def _samples(measurement: Measurement) -> tuple[Block, ...]:
     if len(numbered) < 3:
         return ()
     clean = measurement.clean if len(measurement.clean) == len(measurement.samples_ns) else ()
-    groups: dict[str, list[tuple[float, float]]] = {}
+    groups: dict[str, list[Point]] = {}
     for x, y in numbered:
         name = ("clean block" if clean[int(x) - 1] else "preempted block") if clean else "block"
         groups.setdefault(name, []).append((x, y))
+    curves = []
+    for name, points in groups.items():
+        shown = thinned(points)
+        label = name if len(shown) == len(points) else f"{name} ({len(shown):,} of {len(points):,} shown)"
+        curves.append(Curve(label=label, xs=tuple(x for x, _ in shown), ys=tuple(y for _, y in shown), style="points"))
     ys = [y for _, y in numbered]
     return (
         Plot(
-            curves=tuple(
-                Curve(label=name, xs=tuple(x for x, _ in at), ys=tuple(y for _, y in at), style="points")
-                for name, at in groups.items()
-            ),
+            curves=tuple(curves),
             x_label="block, in the order taken",
             y_label="time per call",
             log_x=False,
-            log_y=max(ys) > 4 * min(ys),
+            log_y=max(ys) > _WIDE * min(ys),
             height="short",
         ),
     )
+
+
+def thinned(points: list[Point]) -> list[Point]:
+    """At most :data:`_MOST_SAMPLES` points: of each run of neighbours the lowest, the middle one and the highest.
+
+    Bursts survive, which they would not if every n-th point were taken.
+    """
+    if len(points) <= _MOST_SAMPLES:
+        return points
+    size = math.ceil(len(points) / (_MOST_SAMPLES // 3))
+    kept: list[Point] = []
+    for start in range(0, len(points), size):
+        by_time = sorted(points[start : start + size], key=lambda point: point[1])
+        kept += sorted({by_time[0], by_time[len(by_time) // 2], by_time[-1]})
+    return kept

@@ -1,40 +1,48 @@
-"""What came of profiling a target? The recording, then what each file says."""
+"""What came of profiling a target? The verdict on each file, and how it was recorded, as one document."""
 
 from __future__ import annotations
 
-from referee.records.document import Block, Document, Heading
+from referee.records.document import Block, Document, Heading, Paragraph
 from referee.records.profile import Profile
 from referee.records.trace_report import TraceReport
-from referee.report.capture import capture_blocks, compose_capture
-from referee.report.measurement import finding_blocks
+from referee.report.capture import capture_blocks, capture_headline
+from referee.report.findings import alarm_blocks, finding_blocks, united
 from referee.report.provenance import provenance_blocks
 from referee.report.trace import reasoning_section, trace_blocks, trace_context
 from referee.report.verdict import remedy_blocks, verdict_headline
 
 
 def compose_profile(profile: Profile) -> Document:
-    """One document: the verdict on each file with its reasons, and what was recorded at what cost."""
-    if not profile.reports:
-        return compose_capture(profile.capture)
-    sections = [block for report in profile.reports for block in _section(report, many=len(profile.reports) > 1)]
+    """The profile as a document: one file as one answer, several files one after the other."""
+    findings = united(profile.findings, profile.capture.findings, *(report.findings for report in profile.reports))
+    several = len(profile.reports) > 1
     return Document(
         title=profile.name,
         blocks=(
-            *sections,
-            *finding_blocks((*profile.findings, *profile.capture.findings)),
+            capture_headline(profile.capture),
+            *(block for report in profile.reports for block in _report(report, named=several)),
             *capture_blocks(profile.capture),
+            *finding_blocks(findings),
             *provenance_blocks(profile.provenance),
         ),
     )
 
 
-def _section(report: TraceReport, *, many: bool) -> tuple[Block, ...]:
+def _report(report: TraceReport, *, named: bool) -> tuple[Block, ...]:
+    """What one file says; under its name where there are several."""
+    rows = trace_context(report)[-1:]
+    headline = verdict_headline(report.verdict, trace=report, context=rows if report.provenance else ())
     return (
-        *((Heading(text=report.source, level=2),) if many else ()),
-        verdict_headline(report.verdict, trace=report, context=trace_context(report)),
+        *((Heading(text=report.source),) if named else ()),
+        headline,
+        *alarm_blocks(report.findings),
         *reasoning_section(report),
         *trace_blocks(report),
         Heading(text="What to try"),
         *remedy_blocks(report.remedies),
-        *finding_blocks(report.findings),
+        *(() if report.remedies or report.totals.device_rows else (_host_only(),)),
     )
+
+
+def _host_only() -> Paragraph:
+    return Paragraph(text="The file holds no device row: `referee check` names the regime of a CPU step.", tone="note")

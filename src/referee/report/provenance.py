@@ -109,9 +109,9 @@ def _value(section: Section, name: str, value: Scalar) -> str:
             return format_ns(value)
         if unit == "bytes":
             return format_bytes(value)
-        if unit in ("cores", "threads", "calls"):
-            unit = ""  # the name says it
-    return format_quantity(value, unit)
+        # Cores, threads and calls are counted by the name already.
+        return format_quantity(value, "" if unit in ("cores", "threads", "calls") else unit)
+    return format_quantity(value)
 
 
 def _tensor_facts(provenance: Provenance) -> tuple[Fact, ...]:

@@ -90,11 +90,9 @@ def _curve(plot: Plot, curve: Curve, frame: _Frame) -> Iterator[str]:
 
 def _legend(plot: Plot) -> Iterator[str]:
     """The curves and marks by name, right-aligned above the drawing."""
-    entries: list[tuple[str, str, str]] = [
-        (f"c{number % 6}", curve.style, curve.label) for number, curve in enumerate(plot.curves)
-    ]
+    entries = [(f"c{number % 6}", str(curve.style), curve.label) for number, curve in enumerate(plot.curves)]
     entries += [("", "mark", words) for _, words in plot.marks]
-    widths = [cells(label) * _CHAR + 44 for _, _, label in entries]
+    widths = [cells(label) * _CHAR + 56 for _, _, label in entries]
     x = max(150.0, _WIDTH - _RIGHT - sum(widths))
     for (group, style, label), (start, _) in zip(entries, pairwise(_running(x, widths)), strict=True):
         yield f'<g class="{group}">'

@@ -17,7 +17,7 @@ from referee.records.document import (
     Table,
 )
 from referee.records.measurement import Fit, Sweep, SweepPoint
-from referee.report.measurement import alarm_blocks, finding_blocks
+from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import context_lines, plural, sentence
 from referee.units import format_frac, format_ns, format_number, format_range_ns, format_rate
@@ -213,5 +213,6 @@ def _fit_facts(sweep: Sweep) -> tuple[Fact, ...]:
 def _error_facts(fit: Fit) -> tuple[Fact, ...]:
     if fit.error_frac is None and fit.error_max_frac is None and fit.error_sum_frac is None:
         return ()
-    tried = f"max law {format_frac(fit.error_max_frac)}, sum law {format_frac(fit.error_sum_frac)}"
+    laws = (("max law", fit.error_max_frac), ("sum law", fit.error_sum_frac))
+    tried = ", ".join(f"{name} {format_frac(error)}" for name, error in laws if error is not None)
     return (Fact(label="Held-out error", value=format_frac(fit.error_frac), note=tried),)

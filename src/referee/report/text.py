@@ -103,10 +103,12 @@ class _Layout:
     def _(self, block: Heading) -> Iterator[Line]:
         text = printable(block.text)
         if block.level > 2:
-            yield [("  ", ""), (text, "bold")]
+            yield from self._prose_lines(text, "bold", indent=2)
             return
-        rule = "─" * max(0, self._prose - cells(text) - 4)
-        yield [("── ", "dim"), (text, "bold"), (f" {rule}", "dim")]
+        *lines, last = wrap(text, self._prose - 3)
+        for line in lines:
+            yield [("── ", "dim"), (line, "bold")]
+        yield [("── ", "dim"), (last, "bold"), (f" {'─' * (self._prose - cells(last) - 4)}", "dim")]
 
     @block.register
     def _(self, block: Paragraph) -> Iterator[Line]:

@@ -15,7 +15,7 @@ from referee.records.document import (
     Table,
 )
 from referee.records.trace_report import Loss, Totals, TraceReport
-from referee.report.measurement import alarm_blocks, finding_blocks
+from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.verdict import gain_words, reasoning_blocks, remedy_blocks, verdict_headline
 from referee.report.wording import context_lines, plural
@@ -113,18 +113,13 @@ def idle_bars(report: TraceReport) -> Bars:
     )
     if none and len(none) < len(causes):
         caption += f" Zero: {'; '.join(none)}."
-    return Bars(
-        bars=tuple(
-            Bar(
-                label=name,
-                frac=ns / totals.window_ns,
-                text=f"{format_frac(ns / totals.window_ns)}  {format_ns(ns)}",
-            )
-            for name, ns in parts
-        ),
-        caption=caption,
-        stacked=True,
-    )
+    bars = (Bar(label=name, frac=ns / totals.window_ns, text=_share(ns, totals.window_ns)) for name, ns in parts)
+    return Bars(bars=tuple(bars), caption=caption, stacked=True)
+
+
+def _share(ns: int, window_ns: int) -> str:
+    """A part of the window in two columns: ``57.3 %   13.8 ms``."""
+    return f"{format_frac(ns / window_ns):>7} {format_ns(ns):>9}"
 
 
 def _counts(report: TraceReport) -> tuple[Fact, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from referee.records.document import Block, Column, Document, Heading, Headline, Paragraph, Table
 from referee.records.trace_report import TraceReport, TraceSet
-from referee.report.measurement import finding_blocks
+from referee.report.findings import finding_blocks
 from referee.report.trace import idle_bars
 from referee.report.verdict import verdict_sentence
 from referee.report.wording import plural
