@@ -91,7 +91,7 @@ def draw(plot: Plot, width: int) -> Drawing | None:
         axis=_axis_line(canvas.columns, x_axis),
         x_ticks=_tick_line(canvas.columns, x_axis),
         legend=(
-            *((_sign(plot.curves, number), curve.label) for number, curve in enumerate(plot.curves)),
+            *((_sign(curve, number, canvas.columns), curve.label) for number, curve in enumerate(plot.curves)),
             *(("⡇", text) for _, text in plot.marks),
         ),
     )
@@ -109,10 +109,16 @@ def plain_lines(plot: Plot, drawing: Drawing) -> Iterator[str]:
     yield lead + "   ".join(f"{sign} {printable(text)}" for sign, text in drawing.legend)
 
 
-def _sign(curves: tuple[Curve, ...], number: int) -> str:
-    if curves[number].style == "dashed":
+def _sign(curve: Curve, number: int, columns: int) -> str:
+    """What a curve looks like on the canvas: its mark where its points are marked, else its dots."""
+    if curve.style == "dashed":
         return "⠒⠒"
-    return "⠶⠶" if curves[number].style == "line" and len(curves[number].xs) > 60 else POINTS[number % len(POINTS)]
+    return POINTS[number % len(POINTS)] if len(curve.xs) <= _most_marks(columns) else "⠒⠂"
+
+
+def _most_marks(columns: int) -> int:
+    """More points than this are drawn as dots: marks would cover each other."""
+    return columns // 2
 
 
 def _draw_curve(canvas: Canvas, plot: Plot, number: int, curve: Curve, x_axis: Axis, y_axis: Axis) -> None:
@@ -121,7 +127,7 @@ def _draw_curve(canvas: Canvas, plot: Plot, number: int, curve: Curve, x_axis: A
     if curve.style != "points":
         for (x0, y0), (x1, y1) in pairwise(placed):
             _segment(canvas, x0, y0, x1, y1, number, dashed=curve.style == "dashed")
-    if curve.style == "points" and len(points) > canvas.columns // 2:
+    if len(points) > _most_marks(canvas.columns):
         for x, y in placed:
             canvas.dot(x, y, number)
         return
@@ -130,7 +136,7 @@ def _draw_curve(canvas: Canvas, plot: Plot, number: int, curve: Curve, x_axis: A
         steps = int((high_at - low_at) * canvas.rows * 4)
         for step in range(steps + 1 if steps > 3 else 0):
             canvas.dot(x, low_at + (high_at - low_at) * step / steps, number)
-        if curve.style != "dashed" and len(points) <= 60:
+        if curve.style != "dashed":
             canvas.mark(x, y, POINTS[number % len(POINTS)], number)
 
 

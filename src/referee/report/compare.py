@@ -24,7 +24,7 @@ from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.measurement import thinned
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import context_lines, plural, sentence
-from referee.units import format_count, format_frac, format_ns, format_number, format_quantity, format_ratio
+from referee.units import format_count, format_frac, format_ns, format_number, format_quantity
 
 _TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "same": "plain", "cannot-tell": "warn"}
 _MOST_DIFFERENCES = 12
@@ -62,21 +62,22 @@ def comparison_headline(comparison: Comparison) -> Headline:
 def _figure(comparison: Comparison) -> str:
     if comparison.answer == "cannot-tell" or comparison.ratio is None:
         return "Cannot tell"
-    a, b = comparison.sides[0].name, comparison.sides[1].name
-    if comparison.answer == "same":
-        return f"{b} is the same as {a}"
-    return f"{b} is {comparison.answer} than {a}: {format_ratio(comparison.ratio)} the time"
+    return f"{comparison.answer.capitalize()}: {_precise(comparison.ratio)}× the time"
 
 
 def _sentence(comparison: Comparison) -> str:
-    reasons = [sentence(comparison.why)] if comparison.why else []
+    """Without an answer the reason comes first; with one, the ratio."""
+    why = [sentence(comparison.why)] if comparison.why else []
+    ratio = []
     if comparison.ratio is not None:
+        a, b = comparison.sides[0].name, comparison.sides[1].name
         level = format_frac(comparison.ci_level, digits=0)
-        interval = ratio_range(comparison.ci_low, comparison.ci_high)
-        reasons.append(f"Time B / time A is {_precise(comparison.ratio)}, {level} interval {interval}.")
+        interval = ratio_range(comparison.ci_low, comparison.ci_high) or "not known"
+        ratio = [f"B is {b}, A is {a}: time B / time A is {_precise(comparison.ratio)}, {level} interval {interval}."]
     aa = ratio_range(comparison.aa_ratio_low, comparison.aa_ratio_high)
-    reasons.append(f"A against itself read {aa} in this run." if aa else "A was not read against itself in this run.")
-    return " ".join(reasons)
+    floor = f"A against itself read {aa} in this run." if aa else "A was not read against itself in this run."
+    parts = why + ratio if comparison.answer == "cannot-tell" else ratio + why
+    return " ".join([*parts, floor])
 
 
 def ratio_range(low: float | None, high: float | None) -> str:

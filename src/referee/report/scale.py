@@ -52,7 +52,7 @@ def tick_label(value: float, unit: str) -> str:
         return _trim(format_ns(value))
     if unit.endswith("/s"):
         return _trim(format_rate(value, unit.removesuffix("/s")))
-    return f"{format_number(value)} {unit}".strip()
+    return _trim(f"{format_number(value)} {unit}".strip())
 
 
 def _trim(text: str) -> str:
