@@ -48,7 +48,7 @@ def _read_device(nvml: Any, uuid: str) -> Mapping[str, Scalar]:
     if handle is None:
         return {}
     read: Mapping[str, Callable[[], Scalar]] = {
-        "driver": lambda: str(nvml.nvmlSystemGetDriverVersion()),
+        "driver": lambda: _text(nvml.nvmlSystemGetDriverVersion()),
         "pcie_width": lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
         "pcie_generation": lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
         "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
@@ -69,6 +69,11 @@ def _try(nvml: Any, call: Callable[[], Any]) -> Any:
         return call()
     except (nvml.NVMLError, AttributeError):
         return None
+
+
+def _text(value: object) -> str:
+    """Older versions of the package return bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _throttle(nvml: Any, handle: Any) -> str:

@@ -53,6 +53,8 @@ class Observation:
     random_ops: Mapping[str, int] = field(default_factory=dict)
     casts: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    streams: int | None = None
+    """How many streams work was put on (CUDA): above one, marks on the current stream may miss work."""
     zero_inputs: bool | None = None
     """Whether every input is all zeros; ``None`` where there is no input or it was not looked at."""
     mutated: tuple[TensorSpec, ...] = ()
@@ -147,6 +149,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         random_ops=dict(watch.random_ops),
         casts={who: watch.casts[who] for who in ("autocast", "explicit", "backward")},
         devices=tuple(watch.devices),
+        streams=len(watch.streams) if device.name.startswith("cuda") else None,
         zero_inputs=zero,
         mutated=describe(entered[key] for key in watch.mutated),
         requires_grad=any(tensor.requires_grad for tensor in outputs),

@@ -46,6 +46,8 @@ class Watch:
         self.elements: Counter[str] = Counter()
         """Elements that operators read, by dtype; casts and views apart."""
         self.devices: dict[str, None] = {}
+        self.streams: set[tuple[str, int]] = set()
+        """Device and number of every stream that work was put on."""
         self.casts: Counter[str] = Counter()
         self.backward = False
         self.autocast: dict[str, None] = {}
@@ -76,6 +78,13 @@ class Watch:
             self.entered[key] = (tensor, self.roles.get(id(tensor)) or _role(tensor))
         self.devices[str(tensor.device)] = None
         return key
+
+    def runs_on(self, tensor: torch.Tensor) -> None:
+        """Note the stream that work on ``tensor`` is put on just now."""
+        if tensor.device.type == "cuda":
+            import torch
+
+            self.streams.add((str(tensor.device), torch.cuda.current_stream(tensor.device).cuda_stream))
 
     def makes(self, tensor: torch.Tensor) -> None:
         """An operator returns ``tensor``: whatever is not from outside was made here."""
@@ -129,6 +138,7 @@ class DispatchWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not fo
         result = func(*args, **kwargs)
         for tensor in tensors_in(result):
             watch.makes(tensor)
+            watch.runs_on(tensor)
         if schema.name == _CAST:
             self._cast(args[0], result, in_backward=node is not None)
         return result
