@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from referee.bench.clocks import SideClocks, read_clocks
 from referee.bench.guards import check_blocks, check_counters, check_enqueue, check_precision, check_warmup
 from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
+from referee.bench.proof import proof_findings, prove
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.stopping import rules_of
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
@@ -31,6 +32,8 @@ SETTLES: dict[Settling, str] = {
 }
 
 _CALIBRATION_FRAC = 0.15
+_PROVED_CALL_FRAC = 0.1
+"""Longer calls are not proved: it takes some 180 of them. They are settled one by one, which lets nothing escape."""
 
 
 class Seen(Protocol):
@@ -67,6 +70,7 @@ def measure(
     method: Mapping[str, Scalar] | None = None,
     switches: Mapping[str, Scalar] | None = None,
     findings: Sequence[Finding] = (),
+    fresh: Callable[[], Step] | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Measurement:
     """Measure ``step`` on ``device`` as ``plan`` says (default: :class:`Plan`).
@@ -74,15 +78,19 @@ def measure(
     ``first`` is the step's first call, where it has been made before (:func:`~referee.bench.warmup.first_call`).
     ``observation`` gives dtype and shapes for the provenance; without it they are "not read". ``method`` adds or
     replaces keys of the provenance's method section (how the inputs were filled, for example), ``switches`` those of
-    its switches (what was observed inside the step); ``target`` names what was measured and its file. ``findings`` come
-    first in the record; a fatal one among them or among Referee's own leaves the headline empty. An interrupt
-    (Ctrl-C) once blocks exist gives the record of what there is, with ``stop_reason`` "interrupted"; before that it
-    is raised again. What the step raises passes through.
+    its switches (what was observed inside the step); ``target`` names what was measured and its file. ``findings``
+    come first in the record; a fatal one among them or among Referee's own leaves the headline empty. ``fresh``
+    returns the step on inputs not used before: with it the work is proved to run (:mod:`referee.bench.proof`), outside
+    of the budget, for calls of up to a tenth of it.
+
+    An interrupt (Ctrl-C) once blocks exist gives the record of what there is, with ``stop_reason`` "interrupted";
+    before that it is raised again. What the step raises passes through.
     """
     plan = Plan() if plan is None else plan
     before = mark_machine()
     with quiet_collector():
         timed = _time(step, device=device, plan=plan, first=first, progress=progress)
+        proved = _prove(step, timed, device=device, plan=plan, fresh=fresh)
     provenance = collect(
         device,
         dtype="not read" if observation is None else observation.dtype,
@@ -92,7 +100,7 @@ def measure(
         before=before,
         switches=switches,
     )
-    return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=tuple(findings))
+    return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=(*findings, *proved))
 
 
 def _time(step: Step, *, device: Device, plan: Plan, first: FirstCall | None, progress: ProgressCallback) -> _Timed:
@@ -127,6 +135,16 @@ def _time(step: Step, *, device: Device, plan: Plan, first: FirstCall | None, pr
     until_ns = min(end_ns, device.now_ns() + side_ns)
     side = read_clocks(step, device=device, plan=plan, main=main, until_ns=until_ns, progress=progress)
     return _Timed(warmed=warmed, main=main, side=side, moved=moved)
+
+
+def _prove(
+    step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None
+) -> tuple[Finding, ...]:
+    """Prove that the work runs, where fresh inputs can be had and the calls are not too long."""
+    long = timed.warmed.series_ns[-1] > _PROVED_CALL_FRAC * plan.budget_ns
+    if fresh is None or long or timed.main.stop_reason == "interrupted":
+        return ()
+    return proof_findings(prove(step, device=device, fresh=fresh), device=device)
 
 
 def _side_share(plan: Plan, *, device: Device, calls: int) -> float:

@@ -1,0 +1,201 @@
+"""Patterns of timing loops on fakes that drop, defer or cache work: judged rightly, where T(2n)/T(n) would not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import pytest
+
+from referee.bench.measure import measure
+from referee.bench.plan import Plan, Step
+from referee.bench.proof import Window, prove, prove_window
+from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
+from referee.device.noise import AR1
+from referee.units import NS_PER_MS
+
+HOST, DEVICE = 8_000, 1_200_000
+
+
+class Patterns:
+    """Twelve ways of running n calls on one device."""
+
+    def __init__(self, device: FakeDevice) -> None:
+        self.device = device
+        self.number = 0
+        self.kept: list[FakeOutput] = []
+        self.cached = lru_cache(maxsize=None)(self._cached)
+
+    def call(self, *, key: object = "same", reads: list[FakeOutput] | None = None) -> FakeOutput:
+        return self.device.run(host_ns=HOST, device_ns=DEVICE, key=key, reads=reads or [])  # type: ignore[arg-type]
+
+    def _cached(self, _: int) -> FakeOutput:
+        return self.call()
+
+    def fresh(self) -> Step:
+        self.number += 1
+        number = self.number
+        return lambda: self.call(key=("fresh", number))
+
+    def unsettled(self, n: int) -> None:
+        for _ in range(n):
+            self.call()
+
+    def last_only(self, n: int) -> None:
+        out = None
+        for _ in range(n):
+            out = self.call()
+        self.device.settle(out)
+
+    def last_only_scalar_varied(self, n: int) -> None:
+        out = None
+        for k in range(n):
+            out = self.call(key=("scalar", k))
+        self.device.settle(out)
+
+    def last_only_inputs_rotated(self, n: int) -> None:
+        out = None
+        for k in range(n):
+            out = self.call(key=("input", k % 4))
+        self.device.settle(out)
+
+    def chained(self, n: int) -> None:
+        out = self.call()
+        for _ in range(n - 1):
+            out = self.call(reads=[out])
+        self.device.settle(out)
+
+    def all_kept(self, n: int) -> None:
+        self.device.settle([self.call() for _ in range(n)])
+
+    def each_settled(self, n: int) -> None:
+        for _ in range(n):
+            self.device.settle(self.call())
+
+    def each_read(self, n: int) -> None:
+        for _ in range(n):
+            self.call().read()
+
+    def kept_but_unsettled(self, n: int) -> object:
+        return [self.call() for _ in range(n)]
+
+    def cached_result(self, n: int) -> None:
+        self.device.settle([self.cached(1) for _ in range(n)])
+
+    def trivial_settled(self, n: int) -> None:
+        """Settles something of its own instead of the candidate's outputs."""
+        for _ in range(n):
+            self.call()
+        self.device.settle(self.device.run(host_ns=100, device_ns=100))
+
+    def first_half_dropped(self, n: int) -> None:
+        kept = []
+        for k in range(n):
+            out = self.call()
+            if k % 4 == 0:
+                kept.append(out)
+        self.device.settle(kept)
+
+
+LAZY = {
+    "unsettled": False,
+    "last_only": False,
+    "last_only_scalar_varied": False,
+    "last_only_inputs_rotated": False,
+    "chained": True,
+    "all_kept": True,
+    "each_settled": True,
+    "each_read": True,
+    "kept_but_unsettled": False,
+    "cached_result": False,
+    "trivial_settled": False,
+    "first_half_dropped": False,
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("pattern", LAZY)
+def test_patterns_on_a_lazy_device(pattern: str, seed: int) -> None:
+    patterns = Patterns(
+        FakeLazy(compile_ns=NS_PER_MS, settle_ns=20_000, noise=[AR1(phi=0.5, sigma_ns=2_000, seed=seed)])
+    )
+    window: Window = getattr(patterns, pattern)
+    found = prove_window(window, device=patterns.device, fresh=patterns.fresh)
+    assert found.outcome == ("ran" if LAZY[pattern] else "did-not-run")
+
+
+def test_doubling_alone_would_have_accepted_what_never_ran() -> None:
+    """T(2n)/T(n) is 2 for recording and for a cache as well."""
+    for pattern in ("unsettled", "cached_result"):
+        patterns = Patterns(FakeLazy())
+        found = prove_window(getattr(patterns, pattern), device=patterns.device, fresh=patterns.fresh)
+        assert found.outcome == "did-not-run"
+        if pattern == "unsettled":
+            assert found.ratio == pytest.approx(2, abs=0.1)
+
+
+ASYNCHRONOUS = {
+    "unsettled": False,
+    "last_only": True,
+    "chained": True,
+    "all_kept": True,
+    "each_settled": True,
+    "kept_but_unsettled": False,
+    "cached_result": False,
+}
+
+
+@pytest.mark.parametrize("pattern", ASYNCHRONOUS)
+def test_patterns_on_an_asynchronous_device(pattern: str) -> None:
+    patterns = Patterns(FakeAsync())
+    found = prove_window(getattr(patterns, pattern), device=patterns.device, fresh=patterns.fresh)
+    assert found.outcome == ("ran" if ASYNCHRONOUS[pattern] else "did-not-run")
+
+
+@pytest.mark.parametrize(("pattern", "ran"), [("unsettled", True), ("last_only", True), ("cached_result", False)])
+def test_patterns_on_a_synchronous_device(pattern: str, ran: bool) -> None:
+    patterns = Patterns(FakeSync())
+    found = prove_window(getattr(patterns, pattern), device=patterns.device, fresh=patterns.fresh)
+    assert found.outcome == ("ran" if ran else "did-not-run")
+
+
+def test_a_call_that_cannot_be_told_from_settling_proves_nothing() -> None:
+    device = FakeLazy(settle_ns=500_000, noise=[AR1(phi=0.0, sigma_ns=400, seed=1)])
+
+    def fresh() -> Step:
+        return lambda: device.run(host_ns=300, device_ns=100)
+
+    found = prove(fresh(), device=device, fresh=fresh)
+    assert found.outcome == "cannot-prove"
+
+
+@pytest.mark.parametrize("make", [FakeSync, FakeAsync, FakeLazy])
+def test_the_own_timing_loop_runs_the_work(make: Callable[[], FakeDevice]) -> None:
+    patterns = Patterns(make())
+    found = prove(patterns.call, device=patterns.device, fresh=patterns.fresh)
+    assert found.outcome == "ran"
+    assert found.steady
+
+
+def test_a_measurement_of_a_cached_result_has_no_headline() -> None:
+    patterns = Patterns(FakeLazy())
+    plan = Plan(budget_ns=100 * NS_PER_MS, min_ns=20 * NS_PER_MS)
+    honest = measure(patterns.call, device=patterns.device, plan=plan, fresh=patterns.fresh)
+    assert honest.median_ns == HOST + DEVICE
+    cached = measure(lambda: patterns.cached(1), device=patterns.device, plan=plan, fresh=patterns.fresh)
+    assert cached.median_ns is None
+    finding = next(f for f in cached.findings if f.code == "work-did-not-run")
+    assert finding.severity == "fatal"
+    assert finding.evidence["slope_frac"] == pytest.approx(0, abs=0.01)
+
+
+def test_on_a_synchronous_device_it_is_called_a_cached_result() -> None:
+    patterns = Patterns(FakeSync())
+    plan = Plan(budget_ns=100 * NS_PER_MS, min_ns=20 * NS_PER_MS, max_blocks=100)
+
+    def step() -> FakeOutput:
+        patterns.device.clock.advance(100)
+        return patterns.cached(1)
+
+    found = measure(step, device=patterns.device, plan=plan, fresh=patterns.fresh)
+    assert [f.code for f in found.findings if f.severity == "fatal"] == ["cached-result"]
