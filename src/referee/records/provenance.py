@@ -213,5 +213,5 @@ def describe_shapes(shapes: Iterable[TensorSpec], *, roles: Collection[str] = ("
     for spec in shapes:
         if spec.role in roles:
             times = f"{spec.count} × " if spec.count > 1 else ""
-            parts.append(f"{times}({', '.join(map(str, spec.shape))}) {spec.dtype}")
+            parts.append(f"{times}{spec.shape} {spec.dtype}")
     return " · ".join(parts) or "none seen"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
 from referee.records.document import Block, Fact, Facts, Heading, Paragraph
 from referee.records.finding import Scalar
 from referee.records.provenance import NOT_READ, REGISTRY, SECTIONS, Provenance, Section, TensorSpec
-from referee.report.wording import clock_name
+from referee.report.wording import clock_name, plural
 from referee.units import format_bytes, format_ns, format_quantity
 
 _TITLES: dict[Section, str] = {
@@ -46,7 +47,7 @@ _NAMES = {
 """Names that underscores replaced by spaces would spell wrongly."""
 
 _UNITS = ("_ns", "_bytes", "_mhz", "_w", "_c")
-_MOST_SHAPES = 8
+_MOST_INPUTS = 8
 _BARE = {("chip", "model"), ("chip", "architecture"), ("accelerator", "name")}
 """Values that name themselves."""
 
@@ -115,18 +116,28 @@ def _value(section: Section, name: str, value: Scalar) -> str:
 
 
 def _tensor_facts(provenance: Provenance) -> tuple[Fact, ...]:
+    """The inputs one by one, what else entered as totals by role."""
     facts = [Fact(label="dtype", value=provenance.dtype)]
-    shown = provenance.shapes[:_MOST_SHAPES]
-    facts += [Fact(label=spec.role.capitalize(), value=_tensor(spec)) for spec in shown]
-    if len(provenance.shapes) > len(shown):
-        facts.append(Fact(label="and", value=f"{len(provenance.shapes) - len(shown)} more kinds; the JSON lists all"))
-    if not shown:
-        facts.append(Fact(label="Tensors", value="none seen"))
+    inputs = [spec for spec in provenance.shapes if spec.role == "input"]
+    facts += [Fact(label="Input", value=_tensor(spec)) for spec in inputs[:_MOST_INPUTS]]
+    if len(inputs) > _MOST_INPUTS:
+        facts.append(Fact(label="and", value=f"{len(inputs) - _MOST_INPUTS} more kinds of input; the JSON lists all"))
+    if not inputs:
+        facts.append(Fact(label="Inputs", value="none seen"))
+    for role in dict.fromkeys(spec.role for spec in provenance.shapes if spec.role != "input"):
+        of_role = [spec for spec in provenance.shapes if spec.role == role]
+        facts.append(Fact(label=f"{role.capitalize()}s", value=_total(of_role)))
     return tuple(facts)
 
 
 def _tensor(spec: TensorSpec) -> str:
     times = f"{spec.count} × " if spec.count > 1 else ""
-    shape = f"({', '.join(map(str, spec.shape))})"
-    stride = f"({', '.join(map(str, spec.stride))})"
-    return f"{times}{shape} {spec.dtype}, strides {stride}, on {spec.device}"
+    return f"{times}{spec.shape} {spec.dtype}, strides {spec.stride}, on {spec.device}"
+
+
+def _total(specs: list[TensorSpec]) -> str:
+    count = sum(spec.count for spec in specs)
+    elements = sum(spec.count * prod(spec.shape) for spec in specs)
+    largest = max(specs, key=lambda spec: prod(spec.shape))
+    kinds = _listed(f"{spec.dtype} on {spec.device}" for spec in specs)
+    return f"{plural(count, 'tensor')}, {plural(elements, 'element')}, {kinds}; the largest {largest.shape}"

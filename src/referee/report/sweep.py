@@ -17,6 +17,7 @@ from referee.records.document import (
     Table,
 )
 from referee.records.measurement import Fit, Sweep, SweepPoint
+from referee.records.provenance import describe_shapes
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import context_lines, plural, sentence
@@ -101,8 +102,10 @@ def sweep_blocks(sweep: Sweep) -> tuple[Block, ...]:
 
 
 def _swept_line(sweep: Sweep) -> str:
+    """What was swept, and what entered at either end: the shapes change along the sweep."""
     values = ", ".join(format_number(point.value) for point in sweep.points)
-    return f"{sweep.provenance.dtype} · {sweep.parameter} = {values} (b below)"
+    ends = dict.fromkeys(describe_shapes(p.measurement.provenance.shapes) for p in (sweep.points[0], sweep.points[-1]))
+    return f"{sweep.provenance.dtype} · {' to '.join(ends)} · {sweep.parameter} (b) = {values}"
 
 
 def _intercept(fit: Fit) -> float | None:
