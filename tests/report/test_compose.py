@@ -26,6 +26,7 @@ from .samples import (
     ASYNCHRONOUS,
     CHECK,
     COMPARISON,
+    DISTURBED,
     EMPTY_TRACE,
     MANY_FINDINGS,
     MAX_SWEEP,
@@ -139,6 +140,20 @@ def test_a_sweep_says_its_knee_or_why_there_is_none() -> None:
     assert headline(NULL_KNEE).sentence == "Only one point lies below the crossing at 1.4."
     assert headline(NO_FIT).figure == "No fit"
     assert "Throughput" in shown(SWEEP)
+
+
+def test_a_sweep_names_what_limits_its_points() -> None:
+    assert headline(SWEEP).tone == "good"
+    disturbed = replace(
+        SWEEP, points=tuple(replace(p, measurement=replace(p.measurement, findings=(DISTURBED,))) for p in SWEEP.points)
+    )
+    assert headline(disturbed).tone == "warn"
+    assert "Limits of the points: disturbed at 6 of 6." in shown(disturbed)
+    assert "Limits of the points: disturbed at 1 of 4, no-clean-block at 1 of 4." in shown(NO_FIT)
+
+
+def test_a_sweep_that_ended_before_its_first_point_is_shown() -> None:
+    assert "no point to show" in shown(replace(NO_FIT, points=()))
 
 
 def test_the_drawn_law_is_the_fitted_one() -> None:

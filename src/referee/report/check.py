@@ -10,7 +10,7 @@ from referee.report.capture import capture_blocks
 from referee.report.findings import finding_blocks, united
 from referee.report.measurement import measurement_blocks, measurement_headline
 from referee.report.provenance import provenance_blocks
-from referee.report.sweep import knee_sentence, knee_words, no_knee, sweep_blocks
+from referee.report.sweep import knee_sentence, knee_words, no_knee, point_findings, sweep_blocks
 from referee.report.trace import trace_blocks, trace_context
 from referee.report.verdict import reasoning_blocks, remedy_blocks, verdict_headline
 
@@ -43,7 +43,7 @@ def _sweep(check: Check) -> tuple[Block, ...]:
         return Heading(text="Null experiment"), Paragraph(text="Not run: one batch size alone is not a benchmark.")
     words = no_knee(sweep.fit) if sweep.fit.knee is None else _knee(sweep)
     heading = Heading(text=f"Null experiment: time over {sweep.parameter}")
-    return heading, Paragraph(text=words), *sweep_blocks(sweep)[1:]
+    return heading, Paragraph(text=words), *point_findings(sweep), *sweep_blocks(sweep)[1:]
 
 
 def _knee(sweep: Sweep) -> str:

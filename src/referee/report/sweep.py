@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from referee.records.document import (
     Block,
@@ -13,6 +14,7 @@ from referee.records.document import (
     Facts,
     Heading,
     Headline,
+    Paragraph,
     Plot,
     Table,
 )
@@ -37,6 +39,7 @@ def compose_sweep(sweep: Sweep) -> Document:
         blocks=(
             sweep_headline(sweep),
             *alarm_blocks(sweep.findings),
+            *point_findings(sweep),
             *sweep_blocks(sweep),
             *finding_blocks(sweep.findings),
             *provenance_blocks(sweep.provenance),
@@ -52,12 +55,26 @@ def sweep_headline(sweep: Sweep) -> Headline:
         return Headline(figure="No fit", sentence=no_knee(fit), context=context, tone="warn")
     if fit.knee is None:
         return Headline(figure="No knee", sentence=no_knee(fit), context=context, tone="warn")
+    limited = alarm_blocks(sweep.findings) or point_findings(sweep)
     return Headline(
         figure=f"Knee at {sweep.parameter} ≈ {knee_words(fit)}",
         sentence=knee_sentence(sweep),
         context=context,
-        tone="good",
+        tone="warn" if limited else "good",
     )
+
+
+def point_findings(sweep: Sweep) -> tuple[Block, ...]:
+    """What limits single points, in one line; nothing where nothing does."""
+    counts = Counter(
+        code
+        for point in sweep.points
+        for code in dict.fromkeys(f.code for f in point.measurement.findings if f.severity != "info")
+    )
+    if not counts:
+        return ()
+    named = ", ".join(f"{code} at {count} of {len(sweep.points)}" for code, count in counts.most_common())
+    return (Paragraph(text=f"Limits of the points: {named}.", tone="warn"),)
 
 
 def no_knee(fit: Fit) -> str:
@@ -104,7 +121,9 @@ def sweep_blocks(sweep: Sweep) -> tuple[Block, ...]:
 def _swept_line(sweep: Sweep) -> str:
     """What was swept, and what entered at either end: the shapes change along the sweep."""
     values = ", ".join(format_number(point.value) for point in sweep.points)
-    ends = dict.fromkeys(describe_shapes(p.measurement.provenance.shapes) for p in (sweep.points[0], sweep.points[-1]))
+    ends = dict.fromkeys(
+        describe_shapes(p.measurement.provenance.shapes) for p in (*sweep.points[:1], *sweep.points[-1:])
+    )
     return f"{sweep.provenance.dtype} · {' to '.join(ends)} · {sweep.parameter} (b) = {values}"
 
 
