@@ -22,13 +22,10 @@ from referee.report.sweep import law_value
 from referee.report.text import render_text
 from referee.report.verdict import gain_words, verdict_sentence
 
-from .samples import (
+from .live_samples import (
     ASYNCHRONOUS,
-    CHECK,
     COMPARISON,
     DISTURBED,
-    EMPTY_TRACE,
-    MANY_FINDINGS,
     MAX_SWEEP,
     MEASUREMENT,
     NO_FIT,
@@ -36,12 +33,19 @@ from .samples import (
     NOT_COMPARABLE,
     NULL_KNEE,
     ONE_BATCH,
-    PROFILE,
-    RECORDS,
     SWEEP,
     THREE_WAY,
-    TRACE,
+)
+from .samples import (
+    CHECK,
+    PROFILE,
+    RECORDS,
     TWO_FILES,
+)
+from .trace_samples import (
+    EMPTY_TRACE,
+    MANY_FINDINGS,
+    TRACE,
 )
 
 MEASURED = {name: record for name, record in RECORDS.items() if isinstance(record, Measurement)}

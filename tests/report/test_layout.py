@@ -18,7 +18,7 @@ from referee.report.layout import (
 )
 from referee.report.text import render_text
 
-from .samples import LONG_KERNEL
+from .trace_samples import LONG_KERNEL
 
 words = st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), max_size=60)
 

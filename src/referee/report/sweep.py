@@ -124,7 +124,7 @@ def _swept_line(sweep: Sweep) -> str:
     ends = dict.fromkeys(
         describe_shapes(p.measurement.provenance.shapes) for p in (*sweep.points[:1], *sweep.points[-1:])
     )
-    return f"{sweep.provenance.dtype} · {' to '.join(ends)} · {sweep.parameter} (b) = {values}"
+    return f"{sweep.provenance.dtype} · {' to '.join(ends) or 'no point'} · {sweep.parameter} (b) = {values}"
 
 
 def _intercept(fit: Fit) -> float | None:
