@@ -41,6 +41,12 @@ def test_a_chain_has_the_rows_it_claims(monkeypatch: pytest.MonkeyPatch, backwar
     assert seen[0] // 1000 == rows
 
 
+def test_each_option_has_its_own_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "ROUNDS", 2)
+    words = [found.options.words() for found in cost.option_costs(backward=False)]
+    assert words == ["none", "shapes", "stacks", "memory", "flops", "modules"]
+
+
 def test_a_capture_of_a_training_step_is_corrected_by_its_own_rows(tmp_path: Path) -> None:
     weight = torch.ones(4, requires_grad=True)
 

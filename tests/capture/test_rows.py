@@ -127,6 +127,7 @@ def test_a_memory_timeline_per_device() -> None:
     host, device = memory_timelines(file)
     assert (host.device, host.time_ns, host.in_use_bytes) == ("cpu", (0, 1000, 2000), (100, 150, 50))
     assert (host.peak_bytes, host.held_bytes, host.allocations, host.frees) == (150, 50, 2, 1)
+    assert host.allocated_bytes == 150
     assert (device.device, device.in_use_bytes) == ("cuda:0", (8,))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter_ns
@@ -48,6 +49,13 @@ def calibrate_cost(*, options: CaptureOptions, backward: bool) -> ProfilerCost:
         rows = rows or _count_rows(window) // 2
         window.release()
     return cost_from(plain, profiled, rows=rows, options=options)
+
+
+def option_costs(*, backward: bool) -> tuple[ProfilerCost, ...]:
+    """What does each option cost here, beside the profiler alone (the first entry)? About four seconds."""
+    alone = CaptureOptions()
+    each = (replace(alone, **{field.name: True}) for field in fields(CaptureOptions))
+    return tuple(calibrate_cost(options=options, backward=backward) for options in (alone, *each))
 
 
 def cost_from(

@@ -33,6 +33,8 @@ class MemoryTimeline:
     held_bytes: int
     allocations: int
     frees: int
+    allocated_bytes: int
+    """All that was ever allocated, freed or not."""
 
 
 def memory_timelines(file: TraceFile) -> tuple[MemoryTimeline, ...]:
@@ -59,6 +61,7 @@ def _timeline(device: str, events: list[Event]) -> MemoryTimeline:
         held_bytes=in_use,
         allocations=sum(change > 0 for change in changes),
         frees=sum(change < 0 for change in changes),
+        allocated_bytes=sum(change for change in changes if change > 0),
     )
 
 

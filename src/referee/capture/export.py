@@ -132,11 +132,17 @@ def _mark_incomplete(text: bytes, iteration: int | None) -> bytes:
     return text.replace(b'"ProfilerStep#%d"' % iteration, b'"incomplete iteration %d"' % iteration)
 
 
-def _compress_into(path: Path, text: bytes) -> int:
+def compress(text: bytes) -> bytes:
+    """``text`` as gzip, as traces are stored."""
     from isal import igzip
 
+    packed: bytes = igzip.compress(text, compresslevel=_COMPRESSION_LEVEL)
+    return packed
+
+
+def _compress_into(path: Path, text: bytes) -> int:
     with path.open("wb") as raw:
-        raw.write(igzip.compress(text, compresslevel=_COMPRESSION_LEVEL))
+        raw.write(compress(text))
         raw.flush()
         os.fsync(raw.fileno())
         size = raw.tell()

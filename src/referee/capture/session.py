@@ -12,6 +12,7 @@ from pathlib import Path
 from referee.capture.cost import calibrate_cost
 from referee.capture.export import Place, write_cycle
 from referee.capture.findings import judge_capture
+from referee.capture.job import find_job, measure_offset
 from referee.capture.recorder import Recorded, Recorder, Window
 from referee.capture.schedule import Plan
 from referee.capture.torch_window import TorchWindow, device_activity
@@ -77,6 +78,10 @@ class Session:
         provenance: Provenance,
         calibrate: bool = True,
     ) -> None:
+        self._job = find_job()
+        if self._job is not None:
+            place = replace(place, rank=self._job.rank)
+            provenance = replace(provenance, method={**provenance.method, **self._job.keys()})
         place.prepare()
         self.place, self.plan = place, plan
         self.files: list[CaptureFile] = []
@@ -113,7 +118,7 @@ class Session:
         """
         self.recorder.finish()
         cost = self._cost() if self._calibrate and self.files and not ended_by else None
-        self._complete_provenance(unprofiled_step_ns, cost)
+        self._complete_provenance(unprofiled_step_ns, cost, ended_by=ended_by)
         judged = judge_capture(
             self.plan,
             iterations_run=self.recorder.iteration,
@@ -142,9 +147,14 @@ class Session:
         backward = any(file.integrity is not None and file.integrity.backward_ops for file in self.files)
         return calibrate_cost(options=self._options, backward=backward)
 
-    def _complete_provenance(self, unprofiled_step_ns: float | None, cost: ProfilerCost | None) -> None:
+    def _complete_provenance(
+        self, unprofiled_step_ns: float | None, cost: ProfilerCost | None, *, ended_by: str
+    ) -> None:
         """Add what is known only at the end, also to the provenance that lies beside the traces already."""
         known: dict[str, Scalar] = {}
+        offset = measure_offset(self._job) if self._job is not None and not ended_by else None
+        if offset is not None:
+            known |= offset.keys()
         if unprofiled_step_ns is not None:
             known["unprofiled_step_ns"] = unprofiled_step_ns
         if cost is not None:
