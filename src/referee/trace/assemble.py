@@ -1,0 +1,139 @@
+"""How does a list of events become a trace? Sorting, kinds, links and steps: the one path that every source takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from referee.records.finding import Finding
+from referee.records.provenance import Provenance
+from referee.trace.columns import CodeColumn, DeviceProperties, IntColumn, Rows, Trace
+from referee.trace.correlate import link
+from referee.trace.kinds import classify, unknown_categories
+from referee.trace.steps import find_steps, step_findings
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EventTable:
+    """Events with a duration in the order of the file; columns as in :class:`~referee.trace.columns.Rows`."""
+
+    start_ns: IntColumn
+    duration_ns: IntColumn
+    name: CodeColumn
+    category: CodeColumn
+    thread: CodeColumn
+    device: CodeColumn
+    stream: IntColumn
+    correlation: IntColumn
+    external_id: IntColumn
+    place: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """What the codes of a table stand for."""
+
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
+    threads: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a source knows beside its events."""
+
+    source: str
+    base_ns: int = 0
+    events: int = 0
+    devices: tuple[DeviceProperties, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    provenance: Provenance | None = None
+
+
+def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings) -> Trace:
+    """The trace of a table of events."""
+    rows = sort_rows(table, labels=labels)
+    links = link(rows, names=labels.names)
+    steps, steps_from = find_steps(rows, names=labels.names)
+    findings = (
+        *surroundings.findings,
+        *_duration_findings(table),
+        *_category_findings(rows, labels.categories),
+        *step_findings(steps),
+    )
+    return Trace(
+        source=surroundings.source,
+        base_ns=surroundings.base_ns,
+        events=surroundings.events,
+        rows=rows,
+        links=links,
+        steps=steps,
+        steps_from=steps_from,
+        names=labels.names,
+        categories=labels.categories,
+        threads=labels.threads,
+        devices=surroundings.devices,
+        metadata=surroundings.metadata,
+        findings=findings,
+        provenance=surroundings.provenance,
+    )
+
+
+def sort_rows(table: EventTable, *, labels: Labels) -> Rows:
+    """The rows in order of start, longer first, then by place; a negative duration counts as none."""
+    duration = np.maximum(table.duration_ns, 0)
+    order = np.lexsort((table.place, -duration, table.start_ns))
+    start = table.start_ns[order]
+    category, name = table.category[order], table.name[order]
+    return Rows(
+        start_ns=start,
+        end_ns=start + duration[order],
+        name=name,
+        category=category,
+        kind=classify(category, name, categories=labels.categories, names=labels.names),
+        thread=table.thread[order],
+        device=table.device[order],
+        stream=table.stream[order],
+        correlation=table.correlation[order],
+        external_id=table.external_id[order],
+        place=table.place[order],
+    )
+
+
+def _duration_findings(table: EventTable) -> tuple[Finding, ...]:
+    negative = np.flatnonzero(table.duration_ns < 0)
+    if len(negative) == 0:
+        return ()
+    return (
+        Finding(
+            code="negative-duration",
+            severity="warning",
+            message=f"{len(negative)} rows have negative durations: they are kept at their start with a duration of 0.",
+            evidence={"rows": len(negative), "least_ns": int(table.duration_ns[negative].min())},
+        ),
+    )
+
+
+def _category_findings(rows: Rows, categories: Sequence[str]) -> tuple[Finding, ...]:
+    findings = []
+    counts = np.bincount(rows.category, minlength=len(categories)) if len(rows) else np.zeros(len(categories), np.int64)
+    unknown = set(unknown_categories(categories))
+    for category, count in zip(categories, counts, strict=True):
+        if category in unknown and count:
+            named = f"of the category {category!r}, which is not known," if category else "without a category"
+            findings.append(
+                Finding(
+                    code="unknown-category",
+                    severity="info",
+                    message=f"{count} rows {named} were kept but not interpreted.",
+                    evidence={"category": category, "rows": int(count)},
+                )
+            )
+    return tuple(findings)

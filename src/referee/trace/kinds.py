@@ -1,0 +1,106 @@
+"""What is a row, by its category and for a few frames by its name? Never by "has a stream".
+
+Names of categories are compared in lower case: torch 1.8 wrote ``Operator``, ``Kernel``, ``Memcpy``, ``Memset`` and
+``Runtime``, later ones write the names of Kineto's ``ActivityType``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from referee.trace.columns import BoolColumn, ByteColumn, CodeColumn, Kind
+
+KIND_OF_CATEGORY: dict[str, Kind] = {
+    # the host
+    "cpu_op": Kind.OPERATOR,
+    "operator": Kind.OPERATOR,
+    "user_annotation": Kind.ANNOTATION,
+    "python_function": Kind.PYTHON,
+    "overhead": Kind.OVERHEAD,
+    "trace": Kind.OTHER,
+    "cpu_instant_event": Kind.OTHER,
+    # calls
+    "runtime": Kind.RUNTIME,
+    "cuda_runtime": Kind.RUNTIME,
+    "hip_runtime": Kind.RUNTIME,
+    "xpu_runtime": Kind.RUNTIME,
+    "mtia_runtime": Kind.RUNTIME,
+    "glow_runtime": Kind.RUNTIME,
+    "musa_runtime": Kind.RUNTIME,
+    "privateuse1_runtime": Kind.RUNTIME,
+    "cann": Kind.RUNTIME,
+    "cuda_driver": Kind.DRIVER,
+    "xpu_driver": Kind.DRIVER,
+    "musa_driver": Kind.DRIVER,
+    "privateuse1_driver": Kind.DRIVER,
+    # work on a device
+    "kernel": Kind.KERNEL,
+    "concurrent_kernel": Kind.KERNEL,
+    "gpu_memcpy": Kind.MEMCPY,
+    "memcpy": Kind.MEMCPY,
+    "gpu_memset": Kind.MEMSET,
+    "memset": Kind.MEMSET,
+    "mtia_ccp_events": Kind.DEVICE_OTHER,
+    "hpu_op": Kind.DEVICE_OTHER,
+    "ascend hardware": Kind.DEVICE_OTHER,
+    # on a device, but no work
+    "gpu_user_annotation": Kind.DEVICE_ANNOTATION,
+    "cuda_sync": Kind.DEVICE_SYNC,
+    "xpu_sync": Kind.DEVICE_SYNC,
+    "mtia_sync": Kind.DEVICE_SYNC,
+    "cuda_event": Kind.OTHER,
+    "cuda_profiler_range": Kind.OTHER,
+    "mtia_insight": Kind.OTHER,
+    "mtia_counters": Kind.OTHER,
+    "external_correlation": Kind.OTHER,
+    "collective_comm": Kind.OTHER,
+}
+"""Category in lower case → kind. The names are those of Kineto's ``ActivityType``, torch 1.8 and other vendors."""
+
+_STEP = re.compile(r"ProfilerStep\s?#\s?\d+")
+_LOADER = re.compile(r"enumerate\((DataLoader|DataPipe)\)#")
+_LAUNCH = re.compile(
+    r"(?:cuda|cu|hip|musa|mu|ze|ur|pi)[A-Z]\w*?(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch|KernelLaunch)|"
+    r"(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch)"
+)
+_GRAPH_LAUNCH = re.compile(r"\w*GraphLaunch")
+
+
+def classify(category: CodeColumn, name: CodeColumn, *, categories: Sequence[str], names: Sequence[str]) -> ByteColumn:
+    """The :class:`~referee.trace.columns.Kind` of every row; ``category`` and ``name`` are codes into the two lists."""
+    table = np.array(
+        [KIND_OF_CATEGORY.get(text.lower(), Kind.UNKNOWN) for text in categories] or [Kind.UNKNOWN], np.uint8
+    )
+    kind = table[category]
+    framed = (kind == Kind.OPERATOR) | (kind == Kind.ANNOTATION)
+    kind[framed & name_flags(names, _STEP)[name]] = Kind.STEP
+    kind[framed & name_flags(names, _LOADER)[name]] = Kind.LOADER
+    return kind
+
+
+def name_flags(names: Sequence[str], pattern: re.Pattern[str]) -> BoolColumn:
+    """Which names begin with ``pattern``? One flag per name, to be indexed with name codes."""
+    return np.fromiter((pattern.match(text) is not None for text in names), np.bool_, len(names))
+
+
+def launch_names(names: Sequence[str]) -> BoolColumn:
+    """Which names are of a kernel- or graph-launch family (``cudaLaunchKernelExC``, ``hipGraphLaunch`` …)?"""
+    return name_flags(names, _LAUNCH)
+
+
+def graph_launch_names(names: Sequence[str]) -> BoolColumn:
+    """Which names are graph launches?"""
+    return name_flags(names, _GRAPH_LAUNCH)
+
+
+def unknown_categories(categories: Sequence[str]) -> tuple[str, ...]:
+    """The categories that are not known, as written."""
+    return tuple(text for text in categories if text.lower() not in KIND_OF_CATEGORY)
+
+
+def names_beginning(names: Sequence[str], prefix: str) -> BoolColumn:
+    """Which names begin with ``prefix``? One flag per name, to be indexed with name codes."""
+    return np.fromiter((text.startswith(prefix) for text in names), np.bool_, len(names))
