@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from referee.device.barrier import wait_for
 from referee.device.host import HostClocked
 from referee.device.protocol import Settling
 from referee.records.finding import Scalar
 
+if TYPE_CHECKING:
+    import torch
+
 
 class LazyDevice(HostClocked):
     """The ``lazy`` device of torch itself, whose graphs run as TorchScript on the CPU.
 
-    Settling materialises exactly the outputs given. Whatever else a step changed (parameters that an optimizer updated)
-    stays recorded until it is needed or until :meth:`settle` is called without outputs, and a recorded result that
-    nobody holds any longer never runs.
+    Settling materialises exactly the outputs given, and what was adopted: tensors that a step was seen to write to
+    (parameters, an optimizer's state). Those are its outputs as well; left recorded, their graph would grow from call
+    to call. Anything else stays recorded until it is needed or until :meth:`settle` is called without outputs, and a
+    recorded result that nobody holds any longer never runs.
     """
 
     settling = Settling.LAZY
@@ -35,11 +40,21 @@ class LazyDevice(HostClocked):
             _started.add("lazy")
         self._device = self._torch.device("lazy", index)
         self._metrics: Any = torch._lazy.metrics
+        self._adopted: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count ``tensors`` among the outputs of every step settled from now on, as long as they live."""
+        for tensor in tensors:
+            if tensor.device.type == "lazy":
+                self._adopted[id(tensor)] = weakref.ref(tensor)
 
     def settle(self, outputs: object = None) -> None:
         """Materialise ``outputs`` (``None``: everything recorded that somebody holds), then wait."""
         if outputs is None:
             self._torch._lazy.mark_step(wait=True)
+        elif self._adopted:
+            alive = [tensor for reference in self._adopted.values() if (tensor := reference()) is not None]
+            outputs = (outputs, alive)
         super().settle(outputs)
 
     def counters(self) -> Mapping[str, int]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from referee.device.discover import Held, discover
 from referee.device.host import load_torch
+from referee.device.lazy import LazyDevice
 from referee.device.protocol import Device
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
@@ -131,9 +132,12 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
     with FunctionWatch(watch, device_types=kinds), DispatchWatch(watch):
         start_ns = time.perf_counter_ns()
         output = step()
+    watch.compare_versions()
+    entered = watch.entered
+    if isinstance(device, LazyDevice):
+        device.adopt(entered[key][0] for key in watch.mutated)
     device.settle(output)
     call_ns = time.perf_counter_ns() - start_ns
-    entered = watch.entered
     inputs = [tensor for tensor, role in entered.values() if role == "input"]
     outputs = find_leaves(output, torch.Tensor)
     inside = [state for state in watch.autocast if state != "off"]

@@ -1,7 +1,9 @@
 """What did the step do? Two modes that watch every operation while a step runs once, untimed.
 
 The dispatch mode sees each operator below autograd, backward included; the function mode sees the Python calls, which
-is where the autocast and grad states are still those of the user's code.
+is where the autocast and grad states are still those of the user's code. On lazy devices the dispatch mode lies below
+functionalisation, where tensors are inner ones and nothing is written in place: what enters and what is written to is
+taken from the Python calls and the version counters there.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _LIFTS = frozenset({"aten::lift_fresh", "aten::lift", "aten::lift_fresh_copy"})
 """The operators by which a tensor made from Python numbers inside the step becomes visible: it did not enter."""
 
-_NO_STORAGE = frozenset({"lazy", "xla"})
+_LAZY = frozenset({"lazy", "xla"})
 
 _NOT_WORK = "profiler::"
 """Marks that ``record_function`` and optimizers leave: operators by form, but no work."""
@@ -54,6 +56,7 @@ class Watch:
         self.grad_modes: Counter[str] = Counter()
         self.explicit_casts = 0
         """How many explicit conversions of the user's are being carried out just now."""
+        self._versions: dict[object, int] = {}
         self._made: set[object] = set()
         self._kept: list[torch.Tensor] = []
         self._anonymous: set[object] = set()
@@ -76,8 +79,16 @@ class Watch:
             self._made.add(key)
         if key not in self._made and key not in self.entered:
             self.entered[key] = (tensor, self.roles.get(id(tensor)) or _role(tensor))
+            if is_lazy(tensor) and not tensor.is_inference():
+                self._versions[key] = tensor._version
         self.devices[str(tensor.device)] = None
         return key
+
+    def compare_versions(self) -> None:
+        """After the step: which of the lazy tensors that entered were written to?"""
+        for key, version in self._versions.items():
+            if self.entered[key][0]._version != version:
+                self.mutated[key] = None
 
     def runs_on(self, tensor: torch.Tensor) -> None:
         """Note the stream that work on ``tensor`` is put on just now."""
@@ -97,7 +108,12 @@ def _has_storage(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` has memory of its own to be known by. Asking a lazy tensor for it ends the process."""
     import torch
 
-    return tensor.device.type not in _NO_STORAGE and bool(torch._C._has_storage(tensor))
+    return not is_lazy(tensor) and bool(torch._C._has_storage(tensor))
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` lives on a device that records."""
+    return tensor.device.type in _LAZY
 
 
 def _role(tensor: torch.Tensor) -> str:
@@ -130,15 +146,18 @@ class DispatchWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not fo
         pure_view = schema.name == _CAST or func.is_view
         for argument, value in _bind(schema, args, kwargs):
             for tensor in tensors_in(value):
-                key = watch.reads(tensor, lifted=lifted)
                 if not pure_view:
                     watch.elements[str(tensor.dtype).removeprefix("torch.")] += tensor.numel()
+                if is_lazy(tensor):
+                    continue
+                key = watch.reads(tensor, lifted=lifted)
                 if argument.alias_info is not None and argument.alias_info.is_write and key in watch.entered:
                     watch.mutated[key] = None
         result = func(*args, **kwargs)
         for tensor in tensors_in(result):
-            watch.makes(tensor)
-            watch.runs_on(tensor)
+            if not is_lazy(tensor):
+                watch.makes(tensor)
+                watch.runs_on(tensor)
         if schema.name == _CAST:
             self._cast(args[0], result, in_backward=node is not None)
         return result
@@ -167,12 +186,20 @@ class FunctionWatch(TorchFunctionMode):  # type: ignore[misc]  # torch is not fo
             self.watch.grad_modes[grad_mode(torch)] += 1
             for kind in self.device_types:
                 self.watch.autocast[autocast(torch, kind)] = None
+            for tensor in tensors_in((args, tuple((kwargs or {}).values()))):
+                if is_lazy(tensor):
+                    self.watch.reads(tensor, lifted=False)
         explicit = name in _EXPLICIT_CASTS
         self.watch.explicit_casts += explicit
         try:
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
         finally:
             self.watch.explicit_casts -= explicit
+        for tensor in tensors_in(result):
+            # Attributes too: a gradient that backward made is first seen when the optimizer asks its parameter for it.
+            if is_lazy(tensor) and id(tensor) not in self.watch.roles:
+                self.watch.makes(tensor)
+        return result
 
 
 def _bind(schema: Any, args: Any, kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
