@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -14,6 +14,7 @@ from referee.device.protocol import Device, Settling
 from referee.device.provenance import Source
 from referee.errors import OptionError, RefereeError, StepError
 from referee.records.capture import Capture, CaptureOptions
+from referee.records.finding import Scalar
 from referee.records.provenance import TensorSpec
 from referee.units import NS_PER_MS
 
@@ -37,6 +38,7 @@ def capture(
     iterations: int | None = None,
     options: CaptureOptions = CaptureOptions(),  # noqa: B008  # frozen
     target: Source | None = None,
+    switches: Mapping[str, Scalar] | None = None,
     timing_budget_ns: int = 200 * NS_PER_MS,
     calibrate: bool = True,
     on_iteration: Callable[[int, int], None] | None = None,
@@ -46,15 +48,17 @@ def capture(
     ``iterations`` is how often the step runs (default: until the plan is complete). The step is also timed without the
     profiler, half of ``timing_budget_ns`` before and half after (0: not at all), so that the profiler's share can be
     told; with ``calibrate`` its cost per operator is measured too (:mod:`referee.capture.cost`).
-    ``on_iteration(done, of)`` is called after each iteration. ``dtype``, ``shapes`` and ``target`` go into the
-    provenance.
+    ``on_iteration(done, of)`` is called after each iteration. ``dtype``, ``shapes``, ``target`` and ``switches``
+    (as observed inside the step) go into the provenance.
 
     Raises :class:`~referee.errors.OptionError` for a plan that would record nothing, and
     :class:`~referee.errors.StepError` if the step raises; what was recorded until then is saved, as it is on
     ``KeyboardInterrupt``.
     """
     length = plan.length(iterations)
-    provenance = collect_provenance(device, plan=plan, options=options, dtype=dtype, shapes=shapes, target=target)
+    provenance = collect_provenance(
+        device, plan=plan, options=options, dtype=dtype, shapes=shapes, target=target, switches=switches
+    )
     session = Session(
         plan,
         device=device,

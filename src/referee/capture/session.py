@@ -6,6 +6,7 @@ drive one session.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def collect_provenance(
     dtype: str,
     shapes: tuple[TensorSpec, ...],
     target: Source | None,
+    switches: Mapping[str, Scalar] | None = None,
 ) -> Provenance:
     """The provenance of a capture: the machine's, and how the profiler was set."""
     method: dict[str, Scalar] = {
@@ -41,7 +43,7 @@ def collect_provenance(
         "plan": describe_plan(plan),
         "profiler_options": options.words(),
     }
-    return collect(device, dtype=dtype, shapes=shapes, method=method, target=target)
+    return collect(device, dtype=dtype, shapes=shapes, method=method, target=target, switches=switches)
 
 
 def describe_plan(plan: Plan) -> str:
@@ -95,6 +97,10 @@ class Session:
             now_ns=device.now_ns,
             settle=self._settle_before,
         )
+
+    def describe(self, *, dtype: str, shapes: tuple[TensorSpec, ...]) -> None:
+        """State what is worked on, where it became known only after the capture had begun."""
+        self._provenance = replace(self._provenance, dtype=dtype, shapes=shapes)
 
     def _settle_before(self) -> None:
         if self._device.settling is not Settling.SYNCHRONOUS:
