@@ -1,7 +1,7 @@
 """What does measuring cost by itself, and how many calls make a block? Found out before the clock counts.
 
-Our own costs are subtracted: reading the clock, going round the loop, and, where there is nothing to wait for, the
-settle. On asynchronous and lazy devices the settle stays in: part of it runs while the device still works, so that
+Reading the clock and going round the loop are our own costs and are subtracted. Where a settle has nothing to wait for
+it is left out. On asynchronous and lazy devices it stays in: part of it runs while the device still works, so that
 subtracting it would take away what was never added, and whoever waits for the result pays for it as well.
 """
 
@@ -19,6 +19,13 @@ _LOOP_CALLS = 2_000
 _SETTLES = 9
 _BLOCKS = 3
 
+_COLD_NS = 2_000
+"""How much longer than twice its repetition a settle may take for being cold: 1.5 µs after a block of 100 µs here."""
+
+_LONG_BLOCK_NS = 10_000_000
+_LONG_CALLS = 10
+"""A call that takes as many block lengths as this needs no search for how many of them make a block."""
+
 MAX_CALLS = {Settling.SYNCHRONOUS: 1_000_000, Settling.ASYNCHRONOUS: 1_000, Settling.LAZY: 64}
 """Most calls in a block. Asynchronous: about as many launches as a queue holds. Lazy: all outputs are kept, and one
 graph holds them all."""
@@ -35,7 +42,10 @@ class Overhead:
     hidden_reads: int = 0
     """How many of the two readings inside a block pass while the device works, and so cost nothing."""
     settle_ns: int = 0
-    """A settle of a block's outputs; 0 where waiting is part of the time."""
+    """A settle of a block's outputs on a synchronous device; 0 elsewhere, where waiting is part of the time."""
+    awaits: bool = True
+    """Whether a settle waits for anything. Where it does not, the work is done when the last call returns, and the
+    settle is left out of the time rather than subtracted: its own cost varies by microseconds."""
 
     @property
     def _block_ns(self) -> int:
@@ -43,6 +53,8 @@ class Overhead:
 
     def settled_per_call(self, block: Block) -> float:
         """The block's settled time per call, less our own cost."""
+        if not self.awaits:
+            return self.issue_per_call(block)
         return max(0.0, (block.settled_ns - self._block_ns) / block.calls - self.loop_ns)
 
     def issue_per_call(self, block: Block) -> float:
@@ -51,7 +63,7 @@ class Overhead:
 
     def per_call_ns(self, calls: int) -> float:
         """What is subtracted from each call in a block of ``calls``."""
-        return self._block_ns / calls + self.loop_ns
+        return (self._block_ns if self.awaits else self.read_ns) / calls + self.loop_ns
 
 
 def measure_overhead(device: Device) -> Overhead:
@@ -70,35 +82,43 @@ def measure_overhead(device: Device) -> Overhead:
     return Overhead(read_ns=read_ns, loop_ns=max(0, min(loops)) / _LOOP_CALLS, hidden_reads=hidden)
 
 
-def with_settle_cost(overhead: Overhead, step: Step, *, device: Device, calls: int) -> Overhead:
-    """``overhead`` with the cost of settling the outputs of ``calls`` calls on a device that has nothing to wait for.
+def with_settling(overhead: Overhead, step: Step, *, device: Device, calls: int) -> Overhead:
+    """``overhead`` with what settling the outputs of ``calls`` calls costs, and whether it waits, on this device.
 
-    Measured on outputs that are settled already; the lower quartile of several, so that one preemption does not count
-    as our cost.
+    Asked on synchronous devices alone, whose outputs may live elsewhere all the same: settling right after the calls
+    waits for something if it takes much longer than settling the same outputs once more. Lower quartiles, so that one
+    preemption does not count. One call is enough where a block is so long that it cannot matter.
     """
     if device.settling is not Settling.SYNCHRONOUS:
         return overhead
-    outputs = issue(step, calls, keep=keeps_outputs(device))
-    device.settle(outputs)
-    now, costs = device.now_ns, []
-    for _ in range(_SETTLES):
+    now, first, again = device.now_ns, list[int](), list[int]()
+    while len(first) < _SETTLES:
+        began_ns = now()
+        outputs = issue(step, calls, keep=keeps_outputs(device))
         start_ns = now()
         device.settle(outputs)
-        costs.append(now() - start_ns - overhead.read_ns)
-    settle_ns = max(0, sorted(costs)[_SETTLES // 4])
-    return replace(overhead, settle_ns=settle_ns)
+        done_ns = now()
+        device.settle(outputs)
+        again.append(now() - done_ns - overhead.read_ns)
+        first.append(done_ns - start_ns - overhead.read_ns)
+        if done_ns - began_ns > _LONG_BLOCK_NS:
+            break
+    in_place, repeated = (max(0, sorted(costs)[len(costs) // 4]) for costs in (first, again))
+    return replace(overhead, settle_ns=repeated, awaits=in_place > 2 * repeated + _COLD_NS)
 
 
-def choose_calls(step: Step, *, device: Device, target_ns: int, until_ns: int, start: int = 1) -> int:
+def choose_calls(step: Step, *, device: Device, target_ns: int, until_ns: int, one_ns: int) -> int:
     """How many calls make a block of about ``target_ns``, settling included?
 
     Starts after the warm-up, takes the least of three blocks at each size (a slow first call or a preemption would
     freeze the size at one), and moves up or down until a block lies within a factor 1.5 of the target or the number
     cannot move further. Ends at ``until_ns`` whatever it has found. On lazy devices the number is a power of two,
-    because each other number is another graph to compile.
+    because each other number is another graph to compile. ``one_ns`` is what single calls took at last.
     """
+    if one_ns > _LONG_CALLS * target_ns:
+        return 1
     lazy, most = device.settling is Settling.LAZY, MAX_CALLS[device.settling]
-    calls, tried = start, set[int]()
+    calls, tried = 1, set[int]()
     while calls not in tried:
         tried.add(calls)
         if lazy:

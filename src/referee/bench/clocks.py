@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from referee.bench.calibrate import Overhead, with_settle_cost
+from referee.bench.calibrate import Overhead, with_settling
 from referee.bench.loop import MarkedBlock, run_marked_block
 from referee.bench.plan import Plan, ProgressCallback, Step, no_progress
 from referee.bench.sampling import Sampled, take_samples
@@ -101,7 +101,7 @@ def read_clocks(
 def _single_calls(
     step: Step, *, device: Device, overhead: Overhead, share_ns: int, progress: ProgressCallback
 ) -> Sampled:
-    own = with_settle_cost(overhead, step, device=device, calls=1)
+    own = with_settling(overhead, step, device=device, calls=1)
     until_ns = device.now_ns() + max(0, share_ns)
     rules = (UntilTime(until_ns), MaxBlocks(100_000))
     return take_samples(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Literal
 
-from referee.bench.calibrate import Overhead, choose_calls, measure_overhead, with_settle_cost
+from referee.bench.calibrate import Overhead, choose_calls, measure_overhead, with_settling
 from referee.bench.guards import check_counters
 from referee.bench.loop import Block, quiet_collector, run_block
 from referee.bench.measure import SETTLES, Seen
@@ -69,7 +69,7 @@ class _Ready:
     candidate: Candidate
     calls: int
     call_ns: int
-    """Settled time of the last call of the warm-up."""
+    """Settled time of single calls at the end of the warm-up."""
     overhead: Overhead
     warmup: Warmup
     provenance: Provenance
@@ -149,8 +149,8 @@ def _prepare(
     target_ns = plan.block_target_ns or device.block_target_ns
     warmed = warm_up(candidate.step, device=device, plan=plan, progress=progress)
     until_ns = device.now_ns() + plan.budget_ns // 10
-    calls = choose_calls(candidate.step, device=device, target_ns=target_ns, until_ns=until_ns)
-    own = with_settle_cost(overhead, candidate.step, device=device, calls=calls)
+    calls = choose_calls(candidate.step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
+    own = with_settling(overhead, candidate.step, device=device, calls=calls)
     seen = candidate.observation
     method: dict[str, Scalar] = {
         "clock": "settled_amortised",
@@ -177,7 +177,7 @@ def _prepare(
     return _Ready(
         candidate=candidate,
         calls=calls,
-        call_ns=warmed.series_ns[-1],
+        call_ns=warmed.one_ns,
         overhead=own,
         warmup=warmed.record,
         provenance=provenance,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from referee.bench.calibrate import choose_calls, measure_overhead, with_settle_cost
+from referee.bench.calibrate import choose_calls, measure_overhead, with_settling
 from referee.bench.clocks import SideClocks, read_clocks
 from referee.bench.guards import check_blocks, check_counters, check_enqueue, check_precision, check_warmup
 from referee.bench.loop import quiet_collector, run_block
@@ -114,9 +114,10 @@ def _time(step: Step, *, device: Device, plan: Plan, first: FirstCall | None, pr
     target_ns = plan.block_target_ns or device.block_target_ns
     progress(Progress(stage="calibrating", frac=0.0))
     until_ns = device.now_ns() + int(_CALIBRATION_FRAC * plan.budget_ns)
-    calls = choose_calls(step, device=device, target_ns=target_ns, until_ns=until_ns)
-    overhead = with_settle_cost(overhead, step, device=device, calls=calls)
-    run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
+    calls = choose_calls(step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
+    overhead = with_settling(overhead, step, device=device, calls=calls)
+    if calls > 1:
+        run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
     before = device.counters()
     side_ns = int(_side_share(plan, device=device, calls=calls) * plan.budget_ns)
     main_until_ns = end_ns - side_ns
@@ -141,7 +142,7 @@ def _prove(
     step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None
 ) -> tuple[Finding, ...]:
     """Prove that the work runs, where fresh inputs can be had and the calls are not too long."""
-    long = timed.warmed.series_ns[-1] > _PROVED_CALL_FRAC * plan.budget_ns
+    long = timed.warmed.one_ns > _PROVED_CALL_FRAC * plan.budget_ns
     if fresh is None or long or timed.main.stop_reason == "interrupted":
         return ()
     return proof_findings(prove(step, device=device, fresh=fresh), device=device)

@@ -29,6 +29,11 @@ class WarmedUp:
     once_ns: int = 0
     """Time of first-time costs in calls made here: the first call, and what later calls compiled."""
 
+    @property
+    def one_ns(self) -> int:
+        """What a call took at last: the least of the last few, because a preemption only lengthens one."""
+        return min(self.series_ns[1:][-WINDOW:] or self.series_ns)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FirstCall:

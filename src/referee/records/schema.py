@@ -22,8 +22,20 @@ from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
 from referee.records.profile import Profile
 from referee.records.trace_report import TraceReport, TraceSet
+from referee.records.verify import Verification
 
-Record: TypeAlias = Measurement | Sweep | TraceReport | TraceSet | Capture | Profile | Check | Environment | Comparison
+Record: TypeAlias = (
+    Measurement
+    | Sweep
+    | TraceReport
+    | TraceSet
+    | Capture
+    | Profile
+    | Check
+    | Environment
+    | Comparison
+    | Verification
+)
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.measurement": (1, Measurement),
@@ -34,6 +46,7 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.check": (1, Check),
     "referee.env": (1, Environment),
     "referee.compare": (1, Comparison),
+    "referee.verify": (1, Verification),
     "referee.traces": (1, TraceSet),
 }
 """Schema name → current version and record type."""
@@ -47,6 +60,7 @@ referee.profile/1      first version
 referee.check/1        first version
 referee.env/1          first version
 referee.compare/1      first version
+referee.verify/1       first version
 referee.traces/1       first version
 """
 

@@ -1,0 +1,129 @@
+"""Does a saved number hold here? Held against the same measurement made again, under the same conditions or not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from referee.bench.plan import Plan
+from referee.errors import UserError
+from referee.records.finding import fatal
+from referee.records.measurement import Measurement
+from referee.records.provenance import NOT_READ, Difference, differences
+from referee.records.verify import Verification, VerifyAnswer
+from referee.units import format_frac
+
+TOLERANCE_FRAC = 0.05
+"""Between processes memory layout alone moves a tiny operation by 2-4 %: less cannot be told from two processes."""
+
+FAR_FACTOR = 3.0
+"""A ratio whose interval lies this many tolerances away is not reproduced even where the rerun was disturbed."""
+
+
+def plan_of(saved: Measurement, *, plan: Plan | None = None) -> Plan:
+    """The plan by which ``saved`` was measured, as far as its provenance states it."""
+    base = Plan() if plan is None else plan
+    budget, target = saved.provenance.value("method.budget_ns"), saved.provenance.value("method.block_target_ns")
+    if isinstance(budget, int) and budget > 0:
+        base = replace(base, budget_ns=budget, min_ns=min(base.min_ns, budget))
+    if isinstance(target, int) and target > 0:
+        base = replace(base, block_target_ns=target)
+    return replace(base, level=saved.ci_level)
+
+
+def target_of(saved: Measurement) -> str:
+    """What was measured, as it was named then. Raises :class:`~referee.errors.UserError` where nothing names it."""
+    named = saved.provenance.value("method.target")
+    if not isinstance(named, str) or named == NOT_READ:
+        raise UserError(
+            f"The saved measurement {saved.name!r} does not say what was measured.",
+            hint="Only results of `referee bench FILE.py:NAME --json PATH` can be run again.",
+        )
+    return named
+
+
+def verify(
+    saved: Measurement,
+    again: Measurement,
+    *,
+    tolerance_frac: float = TOLERANCE_FRAC,
+    ignoring: Collection[str] = (),
+) -> Verification:
+    """Hold ``again``, measured here, against ``saved``.
+
+    Not comparable: a key that must match differs (another chip, dtype, shape, thread count, torch, switch), except
+    those in ``ignoring``. Keys that the saved file does not state ("not read") are not held against it. Cannot tell:
+    one of the two has no headline, or the rerun was disturbed while the ratio is outside of the tolerance but not far
+    from it, or the interval of the ratio straddles the tolerance. Otherwise reproduced if the whole interval of the
+    ratio lies within the tolerance, which is two-sided: much faster is not the same number either.
+    """
+    differing = tuple(
+        d for d in differences(saved.provenance, again.provenance, ignoring=ignoring) if NOT_READ not in (d.a, d.b)
+    )
+    ratio, low, high = _ratio(saved, again)
+    answer, why = _answer(saved, again, differing, ratio=ratio, low=low, high=high, tolerance_frac=tolerance_frac)
+    return Verification(
+        name=saved.name,
+        answer=answer,
+        why=why,
+        ratio=ratio,
+        ci_low=low,
+        ci_high=high,
+        tolerance_frac=tolerance_frac,
+        saved=saved,
+        again=again,
+        differences=differing,
+        provenance=again.provenance,
+        findings=again.findings,
+    )
+
+
+def _ratio(saved: Measurement, again: Measurement) -> tuple[float | None, float | None, float | None]:
+    """Time here / time saved of the floors (else the medians), with the relative widths of both medians' intervals."""
+    then, now = saved.floor_ns, again.floor_ns
+    if then is None or now is None:
+        then, now = saved.median_ns, again.median_ns
+    if not then or now is None:
+        return None, None, None
+    ratio = now / then
+    width = (_half_width(saved) ** 2 + _half_width(again) ** 2) ** 0.5
+    return ratio, ratio * (1 - width), ratio * (1 + width)
+
+
+def _half_width(measurement: Measurement) -> float:
+    """Half of the interval as a share of the median, no more than 1."""
+    low, high, median = measurement.ci_low_ns, measurement.ci_high_ns, measurement.median_ns
+    if low is None or high is None or not median:
+        return 0.0
+    return min(1.0, (high - low) / 2 / median)
+
+
+def _answer(
+    saved: Measurement,
+    again: Measurement,
+    differing: tuple[Difference, ...],
+    *,
+    ratio: float | None,
+    low: float | None,
+    high: float | None,
+    tolerance_frac: float,
+) -> tuple[VerifyAnswer, str]:
+    if differing:
+        words = "; ".join(f"{d.path}: {d.a} then, {d.b} here" for d in differing)
+        return "not-comparable", f"it was measured under other conditions ({words})"
+    if ratio is None or low is None or high is None:
+        which = "the saved measurement" if saved.median_ns is None else "the measurement here"
+        reasons = fatal(saved.findings if saved.median_ns is None else again.findings)
+        return "cannot-tell", f"{which} has no headline number" + (f": {reasons[0].message}" if reasons else "")
+    within = 1 / (1 + tolerance_frac), 1 + tolerance_frac
+    far = 1 / (1 + FAR_FACTOR * tolerance_frac), 1 + FAR_FACTOR * tolerance_frac
+    percent = format_frac(tolerance_frac)
+    if within[0] <= low and high <= within[1]:
+        return "reproduced", f"the time here is {ratio:.3f} of the saved one, within {percent}"
+    disturbed = any(f.code in ("disturbed", "not-steady") for f in (*saved.findings, *again.findings))
+    outside = low > within[1] or high < within[0]
+    if outside and (not disturbed or low > far[1] or high < far[0]):
+        return "not-reproduced", f"the time here is {ratio:.3f} of the saved one, further off than {percent}"
+    if outside:
+        return "cannot-tell", f"the ratio is {ratio:.3f}, but one of the two measurements was disturbed"
+    return "cannot-tell", f"the ratio's interval, {low:.3f} to {high:.3f}, reaches over the tolerance of {percent}"

@@ -1,0 +1,35 @@
+"""Does the number hold here? A saved measurement beside the same measurement made again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from referee.records.finding import Finding
+from referee.records.measurement import Measurement
+from referee.records.provenance import Difference, Provenance
+
+VerifyAnswer = Literal["reproduced", "not-reproduced", "not-comparable", "cannot-tell"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """The outcome (schema ``referee.verify/1``): time here / time saved, and the tolerance it is held against.
+
+    ``ratio`` compares the floors where both have one, which is what load disturbs least, else the medians.
+    ``differences`` is what differs between the two provenances among the keys that must agree.
+    """
+
+    name: str
+    answer: VerifyAnswer
+    why: str
+    ratio: float | None
+    ci_low: float | None
+    ci_high: float | None
+    tolerance_frac: float
+    saved: Measurement
+    again: Measurement
+    differences: tuple[Difference, ...]
+    provenance: Provenance
+    findings: tuple[Finding, ...] = ()
+    schema: str = "referee.verify/1"

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from referee.bench.measure import measure
+from referee.bench.plan import Plan
+from referee.bench.verify import plan_of, target_of, verify
+from referee.device.fake import FakeSync
+from referee.device.noise import AR1, Slowdown, VirtualClock
+from referee.errors import UserError
+from referee.records.measurement import Measurement
+from referee.records.provenance import NOT_READ
+from referee.records.schema import from_json, to_json
+from referee.units import NS_PER_MS
+
+PLAN = Plan(budget_ns=60 * NS_PER_MS, min_ns=20 * NS_PER_MS, clocks=("settled_amortised",))
+
+
+def run(device_ns: int = 20_000, *, device: FakeSync | None = None, **switches: str) -> Measurement:
+    fake = device or FakeSync(noise=[AR1(phi=0.3, sigma_ns=100, seed=1)])
+    step = lambda: fake.run(host_ns=5_000, device_ns=device_ns)  # noqa: E731
+    return measure(step, device=fake, plan=PLAN, switches=switches)
+
+
+def test_the_same_step_is_reproduced() -> None:
+    found = verify(run(), run())
+    assert found.answer == "reproduced"
+    assert found.ratio == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("device_ns", [30_000, 12_000])
+def test_another_time_in_either_direction_is_not(device_ns: int) -> None:
+    found = verify(run(), run(device_ns))
+    assert found.answer == "not-reproduced"
+    assert found.ratio == pytest.approx((5_000 + device_ns) / 25_000, rel=0.01)
+
+
+def test_other_conditions_are_not_comparable_and_named() -> None:
+    found = verify(run(grad_mode="grad"), run(grad_mode="no_grad"))
+    assert found.answer == "not-comparable"
+    assert [d.path for d in found.differences] == ["switches.grad_mode"]
+    assert "no_grad here" in found.why
+    assert (
+        verify(run(grad_mode="grad"), run(grad_mode="no_grad"), ignoring=["switches.grad_mode"]).answer == "reproduced"
+    )
+
+
+def test_another_chip_is_not_comparable() -> None:
+    saved = run()
+    chip = {**saved.provenance.chip, "model": "Another CPU"}
+    elsewhere = replace(saved, provenance=replace(saved.provenance, chip=chip))
+    found = verify(elsewhere, run())
+    assert found.answer == "not-comparable"
+    assert "chip.model" in found.why
+
+
+def test_what_an_old_file_does_not_state_is_not_held_against_it() -> None:
+    saved = run()
+    chip = {**saved.provenance.chip, "model": NOT_READ}
+    assert verify(replace(saved, provenance=replace(saved.provenance, chip=chip)), run()).answer == "reproduced"
+
+
+def test_a_disturbed_rerun_that_is_somewhat_off_cannot_tell() -> None:
+    slow = Slowdown(start_ns=22 * NS_PER_MS, end_ns=10**12, percent=110)
+    again = run(device=FakeSync(clock=VirtualClock(slowdowns=[slow]), noise=[AR1(phi=0.9, sigma_ns=2_000, seed=3)]))
+    assert any(f.code == "disturbed" for f in again.findings)
+    assert verify(run(), again).answer == "cannot-tell"
+
+
+def test_a_measurement_without_headline_cannot_tell() -> None:
+    saved = replace(run(), median_ns=None, floor_ns=None, ci_low_ns=None, ci_high_ns=None)
+    found = verify(saved, run())
+    assert found.answer == "cannot-tell"
+    assert "no headline" in found.why
+
+
+def test_the_plan_is_taken_from_the_saved_provenance() -> None:
+    saved = run()
+    plan = plan_of(saved)
+    assert plan.budget_ns == PLAN.budget_ns
+    assert plan.block_target_ns == FakeSync().block_target_ns
+    assert plan.min_ns <= plan.budget_ns
+
+
+def test_a_file_that_names_no_target_cannot_be_run_again() -> None:
+    with pytest.raises(UserError, match="does not say what was measured"):
+        target_of(run())
+
+
+def test_a_verification_survives_saving_and_loading() -> None:
+    found = verify(run(), run())
+    assert from_json(to_json(found)) == found
