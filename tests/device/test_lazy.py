@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from referee.device.lazy import LazyDevice
+from referee.device.observe import observe
 from referee.device.registry import open_device
 
 torch = pytest.importorskip("torch")
@@ -109,3 +110,38 @@ def test_the_cpu_device_awaits_lazy_outputs_too(device: LazyDevice, matrix: Any)
     before = graphs_run()
     open_device("cpu").settle([output])
     assert graphs_run() == before + 1
+
+
+def test_a_training_step_is_settled_whole_and_compiled_once() -> None:
+    """Settling on the loss alone would leave the updates recorded: each call a longer graph, each one compiled."""
+    device = LazyDevice()
+    model = torch.nn.Linear(8, 8).to("lazy")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = torch.randn(4, 8).to("lazy")
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    observe(step, device)
+    seen = observe(step, device)
+    roles = {spec.role: spec.count for spec in seen.shapes}
+    assert roles == {"input": 1, "parameter": 1, "state": 1}
+    assert {spec.role for spec in seen.mutated} == {"parameter", "state"}
+    for _ in range(3):
+        device.settle(step())
+    before = device.counters()["UncachedCompile"]
+    for _ in range(4):
+        device.settle(step())
+    assert device.counters()["UncachedCompile"] == before
+
+
+def test_without_writes_exactly_the_outputs_are_settled() -> None:
+    device = LazyDevice()
+    x = torch.randn(4, 4).to("lazy")
+    device.settle(x)
+    observe(lambda: x @ x, device)
+    assert not device.settles_everything

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,11 @@ if TYPE_CHECKING:
 class LazyDevice(HostClocked):
     """The ``lazy`` device of torch itself, whose graphs run as TorchScript on the CPU.
 
-    Settling materialises exactly the outputs given, and what was adopted: tensors that a step was seen to write to
-    (parameters, an optimizer's state). Those are its outputs as well; left recorded, their graph would grow from call
-    to call. Anything else stays recorded until it is needed or until :meth:`settle` is called without outputs, and a
-    recorded result that nobody holds any longer never runs.
+    Settling materialises exactly the outputs given, as long as no step was seen to write in place. A tensor that is
+    written to (a parameter, an optimizer's state) is a view of an inner tensor that Python cannot reach: materialising
+    the view leaves the inner one recorded, and its graph grows, and is compiled anew, from call to call. So after
+    :meth:`note_writes` every settle materialises everything that is recorded and still held. A recorded result that
+    nobody holds any longer never runs.
     """
 
     settling = Settling.LAZY
@@ -40,21 +40,17 @@ class LazyDevice(HostClocked):
             _started.add("lazy")
         self._device = self._torch.device("lazy", index)
         self._metrics: Any = torch._lazy.metrics
-        self._adopted: dict[int, weakref.ref[torch.Tensor]] = {}
+        self.settles_everything = False
 
-    def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count ``tensors`` among the outputs of every step settled from now on, as long as they live."""
-        for tensor in tensors:
-            if tensor.device.type == "lazy":
-                self._adopted[id(tensor)] = weakref.ref(tensor)
+    def note_writes(self, tensors: Iterable[torch.Tensor]) -> None:
+        """A step writes to ``tensors`` in place: from now on every settle materialises whatever is recorded."""
+        if any(tensor.device.type == "lazy" for tensor in tensors):
+            self.settles_everything = True
 
     def settle(self, outputs: object = None) -> None:
-        """Materialise ``outputs`` (``None``: everything recorded that somebody holds), then wait."""
-        if outputs is None:
+        """Materialise ``outputs`` (``None``, or after noted writes: everything recorded and held), then wait."""
+        if outputs is None or self.settles_everything:
             self._torch._lazy.mark_step(wait=True)
-        elif self._adopted:
-            alive = [tensor for reference in self._adopted.values() if (tensor := reference()) is not None]
-            outputs = (outputs, alive)
         super().settle(outputs)
 
     def counters(self) -> Mapping[str, int]:

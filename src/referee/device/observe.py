@@ -135,7 +135,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
     watch.compare_versions()
     entered = watch.entered
     if isinstance(device, LazyDevice):
-        device.adopt(entered[key][0] for key in watch.mutated)
+        device.note_writes(entered[key][0] for key in watch.mutated)
     device.settle(output)
     call_ns = time.perf_counter_ns() - start_ns
     inputs = [tensor for tensor, role in entered.values() if role == "input"]
