@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from referee.device.barrier import wait_for
@@ -14,24 +14,34 @@ NS_PER_MS = 1_000_000
 
 
 class EventTimer:
-    """Two events in a device's queue. ``elapsed_time`` of torch's events is in milliseconds."""
+    """Two events in a device's queue. ``elapsed_time`` of torch's events is in milliseconds.
 
-    def __init__(self, start: Any, stop: Any) -> None:
+    ``stream`` gives the stream to mark, asked for at each mark; without it the event takes the current device's.
+    """
+
+    def __init__(self, start: Any, stop: Any, *, stream: Callable[[], Any] | None = None) -> None:
         self._start = start
         self._stop = stop
+        self._stream = stream
 
     def start(self) -> None:
         """Record the first event on the current stream."""
-        self._start.record()
+        self._record(self._start)
 
     def stop(self) -> None:
         """Record the second event on the current stream."""
-        self._stop.record()
+        self._record(self._stop)
 
     def elapsed_ns(self) -> float:
         """Device time between the two; waits for the second."""
         self._stop.synchronize()
         return float(self._start.elapsed_time(self._stop)) * NS_PER_MS
+
+    def _record(self, event: Any) -> None:
+        if self._stream is None:
+            event.record()
+        else:
+            event.record(self._stream())
 
 
 class AcceleratorDevice(HostClocked):
@@ -54,7 +64,10 @@ class AcceleratorDevice(HostClocked):
             make = getattr(getattr(self._module, "event", None), "Event", None)
         if make is None:
             return None
-        return EventTimer(make(enable_timing=True), make(enable_timing=True))
+        current: Any = getattr(self._module, "current_stream", None)
+        # MPS has one queue and no streams.
+        stream = None if current is None else lambda: current(self._device)
+        return EventTimer(make(enable_timing=True), make(enable_timing=True), stream=stream)
 
     def describe(self) -> Mapping[str, Scalar] | None:
         """What ``get_device_properties`` tells, where the backend has it."""

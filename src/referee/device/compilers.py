@@ -17,8 +17,7 @@ def compile_counters() -> Mapping[str, int]:
     """How much was compiled so far in this process? Always the same keys, so that two readings can be subtracted.
 
     ``compile.frames``: Python frames given to the compiler, recompilations included. ``compile.recompiles``: frames
-    compiled again because a guard failed. ``compile.graphs``, ``compile.graph_breaks``, ``compile.cudagraph_skips``:
-    as their names say.
+    compiled again because a guard failed. ``compile.graphs``, ``compile.graph_breaks``: as their names say.
     """
     utils: Any = sys.modules.get("torch._dynamo.utils")
     convert: Any = sys.modules.get("torch._dynamo.convert_frame")
@@ -29,7 +28,6 @@ def compile_counters() -> Mapping[str, int]:
         "compile.recompiles": sum(max(0, times - 1) for times in list(per_frame.values())),
         "compile.graphs": _count(counters, "stats", "unique_graphs"),
         "compile.graph_breaks": sum(dict(counters.get("graph_break", {})).values()),
-        "compile.cudagraph_skips": _count(counters, "inductor", "cudagraph_skips"),
     }
 
 

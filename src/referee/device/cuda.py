@@ -83,18 +83,14 @@ class CudaTimer(EventTimer):
     """
 
     def __init__(self, torch: Any, device: Any) -> None:
-        super().__init__(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+        super().__init__(
+            torch.cuda.Event(enable_timing=True),
+            torch.cuda.Event(enable_timing=True),
+            stream=lambda: torch.cuda.current_stream(device),
+        )
         self._torch = torch
         self._device = device
         self.uncovered_ns: int | None = None
-
-    def start(self) -> None:
-        """Record the first event on the device's current stream."""
-        self._start.record(self._torch.cuda.current_stream(self._device))
-
-    def stop(self) -> None:
-        """Record the second event on the device's current stream."""
-        self._stop.record(self._torch.cuda.current_stream(self._device))
 
     def elapsed_ns(self) -> float:
         """Device time between the two marks; also notes what was still running after them."""

@@ -130,7 +130,10 @@ SECTIONS: tuple[Section, ...] = ("chip", "accelerator", "method", "software", "s
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor that entered the step: ``role`` (input, parameter, buffer), shape, strides (elements), dtype, device."""
+    """A tensor that entered the step: role, shape, strides (elements), dtype, device.
+
+    ``role`` is input, parameter, buffer, gradient, state (an optimizer's), or output for one that left it.
+    """
 
     role: str
     shape: tuple[int, ...]
