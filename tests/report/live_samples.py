@@ -10,6 +10,7 @@ from referee.records.compare import Comparison, Pair, Side
 from referee.records.finding import Finding
 from referee.records.measurement import Clocks, Fit, Measurement, Sweep, SweepPoint, Warmup
 from referee.records.provenance import Difference, Provenance, TensorSpec
+from referee.records.verify import Verification
 
 CPU = {
     "model": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz",
@@ -319,4 +320,29 @@ NOT_COMPARABLE = replace(
             ),
         ),
     ),
+)
+
+
+VERIFICATION = Verification(
+    name=MEASUREMENT.name,
+    answer="reproduced",
+    why="the time here is 1.012 of the saved one, within 5.0 %",
+    ratio=1.012,
+    ci_low=1.008,
+    ci_high=1.016,
+    tolerance_frac=0.05,
+    saved=MEASUREMENT,
+    again=replace(MEASUREMENT, median_ns=12_560_000.0, ci_low_ns=12_520_000.0, ci_high_ns=12_601_000.0),
+    differences=(),
+    provenance=PROVENANCE,
+)
+NOT_VERIFIABLE = replace(
+    VERIFICATION,
+    answer="not-comparable",
+    why="it was measured under other conditions (chip.threads: 2 then, 8 here)",
+    ratio=None,
+    ci_low=None,
+    ci_high=None,
+    again=NO_HEADLINE,
+    differences=(Difference(path="chip.threads", a=2, b=8),),
 )

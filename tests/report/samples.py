@@ -22,11 +22,13 @@ from .live_samples import (
     NO_FIT,
     NO_HEADLINE,
     NOT_COMPARABLE,
+    NOT_VERIFIABLE,
     NULL_KNEE,
     ONE_BATCH,
     PROVENANCE,
     SWEEP,
     THREE_WAY,
+    VERIFICATION,
 )
 from .trace_samples import EMPTY_TRACE, MANY_FINDINGS, REMEDIES, TRACE, TRACES, VERDICT
 
@@ -156,6 +158,8 @@ RECORDS = {
     "three_way": THREE_WAY,
     "not_comparable": NOT_COMPARABLE,
     "profile": PROFILE,
+    "verification": VERIFICATION,
+    "not_verifiable": NOT_VERIFIABLE,
     "two_files": TWO_FILES,
     "traces": TRACES,
 }

@@ -31,10 +31,12 @@ from .live_samples import (
     NO_FIT,
     NO_HEADLINE,
     NOT_COMPARABLE,
+    NOT_VERIFIABLE,
     NULL_KNEE,
     ONE_BATCH,
     SWEEP,
     THREE_WAY,
+    VERIFICATION,
 )
 from .samples import (
     CHECK,
@@ -261,6 +263,16 @@ def test_a_comparison_that_cannot_tell_says_why_first() -> None:
     assert first.sentence.startswith("The sides differ in more than what is compared.")
     assert "float32" in shown(NOT_COMPARABLE)
     assert "What else differs" in headings(NOT_COMPARABLE)
+
+
+def test_a_verification_shows_both_measurements() -> None:
+    assert headline(VERIFICATION).figure == "Reproduced"
+    text = shown(VERIFICATION)
+    assert "saved 12.41 ms" in text
+    assert "here 12.56 ms" in text
+    assert "Time here / time saved 1.012 · 1.008 to 1.016" in text
+    assert "What else differs" in headings(NOT_VERIFIABLE)
+    assert "chip.threads 2 8" in shown(NOT_VERIFIABLE)
 
 
 def test_further_candidates_are_listed_against_the_first() -> None:

@@ -14,7 +14,6 @@ from referee.records.document import (
     Facts,
     Heading,
     Headline,
-    Paragraph,
     Plot,
     Table,
     Tone,
@@ -22,12 +21,11 @@ from referee.records.document import (
 from referee.records.finding import fatal
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.measurement import thinned
-from referee.report.provenance import provenance_blocks
-from referee.report.wording import context_lines, plural, sentence
-from referee.units import format_count, format_frac, format_ns, format_number, format_quantity
+from referee.report.provenance import difference_blocks, provenance_blocks
+from referee.report.wording import context_lines, precise_ratio, ratio_range, sentence
+from referee.units import format_count, format_frac, format_ns, format_number
 
 _TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "same": "plain", "cannot-tell": "warn"}
-_MOST_DIFFERENCES = 12
 
 
 def compose_comparison(comparison: Comparison) -> Document:
@@ -40,7 +38,7 @@ def compose_comparison(comparison: Comparison) -> Document:
             *_pairs(comparison),
             *_sides(comparison),
             *(block for pair in comparison.pairs for block in _ratios(pair, comparison)),
-            *_differences(comparison),
+            *difference_blocks((pair.name, difference) for pair in comparison.pairs for difference in pair.differences),
             *finding_blocks(comparison.findings),
             *provenance_blocks(comparison.provenance),
         ),
@@ -62,7 +60,7 @@ def comparison_headline(comparison: Comparison) -> Headline:
 def _figure(comparison: Comparison) -> str:
     if comparison.answer == "cannot-tell" or comparison.ratio is None:
         return "Cannot tell"
-    return f"{comparison.answer.capitalize()}: {_precise(comparison.ratio)}× the time"
+    return f"{comparison.answer.capitalize()}: {precise_ratio(comparison.ratio)}× the time"
 
 
 def _sentence(comparison: Comparison) -> str:
@@ -73,21 +71,12 @@ def _sentence(comparison: Comparison) -> str:
         a, b = comparison.sides[0].name, comparison.sides[1].name
         level = format_frac(comparison.ci_level, digits=0)
         interval = ratio_range(comparison.ci_low, comparison.ci_high) or "not known"
-        ratio = [f"B is {b}, A is {a}: time B / time A is {_precise(comparison.ratio)}, {level} interval {interval}."]
+        point = precise_ratio(comparison.ratio)
+        ratio = [f"B is {b}, A is {a}: time B / time A is {point}, {level} interval {interval}."]
     aa = ratio_range(comparison.aa_ratio_low, comparison.aa_ratio_high)
     floor = f"A against itself read {aa} in this run." if aa else "A was not read against itself in this run."
     parts = why + ratio if comparison.answer == "cannot-tell" else ratio + why
     return " ".join([*parts, floor])
-
-
-def ratio_range(low: float | None, high: float | None) -> str:
-    """Two ratios of times: ``0.912 to 0.934``; empty where one is not known."""
-    return "" if low is None or high is None else f"{_precise(low)} to {_precise(high)}"
-
-
-def _precise(ratio: float | None) -> str:
-    """A ratio with the thousandths, in which comparisons are decided."""
-    return "n/a" if ratio is None else f"{ratio:.3f}" if ratio < 10 else format_number(ratio)
 
 
 def _pairs(comparison: Comparison) -> tuple[Block, ...]:
@@ -98,7 +87,7 @@ def _pairs(comparison: Comparison) -> tuple[Block, ...]:
         (
             pair.name,
             pair.answer,
-            _precise(pair.ratio),
+            precise_ratio(pair.ratio),
             ratio_range(pair.ci_low, pair.ci_high) or "–",
             f"{pair.clean_quads:,} of {pair.quads:,}",
             pair.why or "–",
@@ -152,7 +141,7 @@ def _ratios(pair: Pair, comparison: Comparison) -> tuple[Block, ...]:
     facts = (
         Fact(
             label="Ratio",
-            value=_precise(pair.ratio),
+            value=precise_ratio(pair.ratio),
             note=ratio_range(pair.ci_low, pair.ci_high) or "no interval",
         ),
         Fact(
@@ -163,7 +152,7 @@ def _ratios(pair: Pair, comparison: Comparison) -> tuple[Block, ...]:
         Fact(label="Smallest difference called", value=format_frac(pair.floor_frac)),
         Fact(
             label="A against A",
-            value=_precise(comparison.aa_ratio),
+            value=precise_ratio(comparison.aa_ratio),
             note=ratio_range(comparison.aa_ratio_low, comparison.aa_ratio_high) or "not read",
         ),
     )
@@ -186,28 +175,3 @@ def _ratios(pair: Pair, comparison: Comparison) -> tuple[Block, ...]:
         height="short",
     )
     return heading, Facts(facts=facts), plot
-
-
-def _differences(comparison: Comparison) -> tuple[Block, ...]:
-    """What else differs between the sides; nothing where nothing does."""
-    rows = [
-        (pair.name, difference.path, format_quantity(difference.a), format_quantity(difference.b))
-        for pair in comparison.pairs
-        for difference in pair.differences
-    ]
-    if not rows:
-        return ()
-    columns = (
-        Column(title="Candidate", fit="shorten", priority=2),
-        Column(title="Key"),
-        Column(title="A", fit="wrap"),
-        Column(title="B", fit="wrap"),
-    )
-    blocks: list[Block] = [
-        Heading(text="What else differs"),
-        Table(columns=columns, rows=tuple(rows[:_MOST_DIFFERENCES])),
-    ]
-    if len(rows) > _MOST_DIFFERENCES:
-        left = plural(len(rows) - _MOST_DIFFERENCES, "more difference")
-        blocks.append(Paragraph(text=f"{left}; the JSON lists all.", tone="note"))
-    return tuple(blocks)

@@ -13,6 +13,7 @@ from referee.records.measurement import Measurement, Sweep
 from referee.records.profile import Profile
 from referee.records.schema import Record
 from referee.records.trace_report import TraceReport, TraceSet
+from referee.records.verify import Verification
 from referee.report.capture import compose_capture
 from referee.report.check import compose_check
 from referee.report.compare import compose_comparison
@@ -22,6 +23,7 @@ from referee.report.profile import compose_profile
 from referee.report.sweep import compose_sweep
 from referee.report.trace import compose_trace
 from referee.report.trace_set import compose_trace_set
+from referee.report.verify import compose_verification
 
 __all__ = [
     "compose",
@@ -34,6 +36,7 @@ __all__ = [
     "compose_sweep",
     "compose_trace",
     "compose_trace_set",
+    "compose_verification",
 ]
 
 
@@ -51,5 +54,6 @@ compose.register(Capture, compose_capture)
 compose.register(Profile, compose_profile)
 compose.register(Profile, compose_profile)
 compose.register(Comparison, compose_comparison)
+compose.register(Verification, compose_verification)
 compose.register(Check, compose_check)
 compose.register(Environment, compose_environment)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from referee.records.document import Block, Fact, Facts, Heading, Paragraph
+from referee.records.document import Block, Column, Fact, Facts, Heading, Paragraph, Table
 from referee.records.finding import Scalar
-from referee.records.provenance import NOT_READ, REGISTRY, SECTIONS, Provenance, Section, TensorSpec
+from referee.records.provenance import NOT_READ, REGISTRY, SECTIONS, Difference, Provenance, Section, TensorSpec
 from referee.report.wording import clock_name, plural
 from referee.units import format_bytes, format_ns, format_quantity
 
@@ -48,6 +48,7 @@ _NAMES = {
 
 _UNITS = ("_ns", "_bytes", "_mhz", "_w", "_c")
 _MOST_INPUTS = 8
+_MOST_DIFFERENCES = 12
 _BARE = {("chip", "model"), ("chip", "architecture"), ("accelerator", "name")}
 """Values that name themselves."""
 
@@ -79,6 +80,32 @@ def not_read(sections: Mapping[Section, Mapping[str, Scalar]]) -> tuple[Block, .
     """One paragraph that names what could not be read; nothing where everything was."""
     missing = [_name(name) for values in sections.values() for name, value in values.items() if not _was_read(value)]
     return (Paragraph(text=f"Not read: {_listed(missing)}.", tone="note"),) if missing else ()
+
+
+def difference_blocks(
+    differences: Iterable[tuple[str, Difference]], *, a: str = "A", b: str = "B"
+) -> tuple[Block, ...]:
+    """What else differs between two provenances, by the name of the candidate; nothing where nothing does."""
+    rows = [(name, d.path, format_quantity(d.a), format_quantity(d.b)) for name, d in differences]
+    if not rows:
+        return ()
+    named = len({name for name, *_ in rows}) > 1
+    columns = (
+        Column(title="Candidate", fit="shorten", priority=2),
+        Column(title="Key"),
+        Column(title=a, fit="wrap"),
+        Column(title=b, fit="wrap"),
+    )
+    shown = rows[:_MOST_DIFFERENCES]
+    left = len(rows) - len(shown)
+    return (
+        Heading(text="What else differs"),
+        Table(
+            columns=columns if named else columns[1:],
+            rows=tuple(shown) if named else tuple(row[1:] for row in shown),
+            caption=f"{plural(left, 'more difference')} in the JSON." if left else "",
+        ),
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

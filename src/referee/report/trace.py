@@ -194,6 +194,7 @@ def _utilisation(report: TraceReport) -> tuple[Block, ...]:
     figures = report.utilisation
     named = (
         ("any kernel", figures.any_kernel_frac),
+        *((("any kernel, busiest 1/6 s", peak),) if (peak := figures.any_kernel_peak_frac) is not None else ()),
         ("SM-weighted", figures.sm_weighted_frac),
         ("useful", figures.useful_frac),
     )

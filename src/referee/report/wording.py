@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from referee.records.finding import CODES, Finding, Scalar
 from referee.records.provenance import Provenance, describe_shapes
-from referee.units import format_quantity
+from referee.units import format_number, format_quantity
 
 CLOCKS = {
     "settled_amortised": "settled, amortised",
@@ -57,6 +57,16 @@ def evidence_line(evidence: Mapping[str, Scalar]) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 step``, ``5 steps``, ``1,204 kernels``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def precise_ratio(ratio: float | None) -> str:
+    """A ratio of times with the thousandths, in which comparisons are decided."""
+    return "n/a" if ratio is None else f"{ratio:.3f}" if ratio < 10 else format_number(ratio)
+
+
+def ratio_range(low: float | None, high: float | None) -> str:
+    """Two ratios of times: ``0.912 to 0.934``; empty where one is not known."""
+    return "" if low is None or high is None else f"{precise_ratio(low)} to {precise_ratio(high)}"
 
 
 def clock_name(provenance: Provenance) -> str:
