@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from referee.bench.plan import Plan, Progress
-from referee.bench.sweep import Built, sweep
+from referee.bench.sweep import Built, sweep, sweep_grid
 from referee.device.fake import FakeAsync, FakeOutput, FakeSync
 from referee.errors import OptionError
 from referee.units import NS_PER_MS, NS_PER_S
@@ -118,3 +120,90 @@ def test_progress_covers_the_whole_sweep() -> None:
     assert any("batch_size=1" in p.stage for p in seen)
     assert max(p.frac for p in seen if "batch_size=1" in p.stage) <= 0.5
     assert min(p.frac for p in seen if "batch_size=2" in p.stage) >= 0.5
+
+
+def test_a_price_gives_items_per_dollar_at_the_served_value() -> None:
+    fake = FakeSync()
+    found = sweep(
+        lambda value: Built(step=lambda: fake.run(host_ns=100 * US, device_ns=int(10 * US * value))),
+        parameter="batch_size",
+        values=[1, 2, 4, 8],
+        device=fake,
+        plan=PLAN,
+        price_per_hour=3.6,
+        served=4,
+    )
+    point = found.points[2]
+    # 4 items in 140 µs at 0.1 cent a second.
+    assert point.items_per_dollar == pytest.approx(4 / 140e-6 / 0.001)
+    assert (found.price_per_hour, found.served) == (3.6, 4)
+
+
+@pytest.mark.parametrize("options", [{"price_per_hour": 0}, {"served": 3}])
+def test_prices_and_served_values_that_make_no_sense_are_refused(options: dict[str, float]) -> None:
+    fake = FakeSync()
+    with pytest.raises(OptionError):
+        sweep(
+            lambda _: Built(step=lambda: fake.run(host_ns=US)),
+            parameter="batch_size",
+            values=[1, 2],
+            device=fake,
+            plan=PLAN,
+            **options,  # type: ignore[arg-type]
+        )
+
+
+def test_words_can_be_swept_and_are_not_fitted() -> None:
+    fake = FakeSync()
+    cost = {"float32": 40 * US, "bfloat16": 20 * US}
+    found = sweep(
+        lambda value: Built(step=lambda: fake.run(host_ns=cost[value])),
+        parameter="dtype",
+        values=["float32", "bfloat16"],
+        device=fake,
+        plan=PLAN,
+    )
+    assert [(p.label, p.median_ns) for p in found.points] == [("float32", 40 * US), ("bfloat16", 20 * US)]
+    assert found.fit.law == "none"
+    assert "not numbers" in found.fit.why_no_knee
+    assert found.findings == ()
+
+
+def test_a_time_that_does_not_grow_with_the_work_is_remarked() -> None:
+    fake = FakeSync()
+    found = sweep(
+        lambda _: Built(step=lambda: fake.run(host_ns=20 * US)),
+        parameter="batch_size",
+        values=[1, 4, 16, 64],
+        device=fake,
+        plan=PLAN,
+    )
+    assert "flat-in-work" in [f.code for f in found.findings]
+
+
+def test_a_grid_is_one_sweep_for_each_combination_of_the_others() -> None:
+    fake = FakeSync()
+
+    def build(values: Mapping[str, object]) -> Built:
+        length, width, batch = values["length"], values["width"], values["batch_size"]
+        assert isinstance(length, int)
+        assert isinstance(width, str)
+        assert isinstance(batch, int)
+        return Built(step=lambda: fake.run(host_ns=US * length * len(width) * (10 + batch)))
+
+    found = sweep_grid(
+        build,
+        parameter="batch_size",
+        values=[1, 2, 8, 16],
+        others={"length": [1, 2], "width": ["a", "bb"]},
+        device=fake,
+        plan=PLAN,
+        name="step",
+    )
+    assert [s.name for s in found] == [
+        "step (length=1, width=a)",
+        "step (length=1, width=bb)",
+        "step (length=2, width=a)",
+        "step (length=2, width=bb)",
+    ]
+    assert found[3].points[0].median_ns == 4 * 11 * US

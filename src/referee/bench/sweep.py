@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
 
 from referee.bench.measure import Seen, measure
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.warmup import FirstCall
+from referee.bench.work import check_flat
 from referee.device.protocol import Device
 from referee.device.provenance import Source
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Fit, Measurement, Sweep, SweepPoint
-from referee.stats.law import fit_law
+from referee.stats.law import fit_law, no_fit
 from referee.units import NS_PER_S
+
+S_PER_HOUR = 3_600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,37 +40,38 @@ class Built:
 
 
 def sweep(
-    build: Callable[[float], Built],
+    build: Callable[[Any], Built],
     *,
     parameter: str,
-    values: Sequence[float],
+    values: Sequence[Any],
     device: Device,
     plan: Plan | None = None,
     name: str = "step",
+    price_per_hour: float | None = None,
+    served: float | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Sweep:
     """Measure ``build(value)`` at each of ``values`` with the same plan, fit both laws, find the knee.
 
-    Values must be distinct and above zero; they are measured in the order given and reported in rising order. The
+    Numbers must be distinct and above zero; they are measured in the order given and reported in rising order. Other
+    values (dtypes, modes) are reported in the order given, under their own words, and no law is fitted. With
+    ``price_per_hour`` each point gets its items per dollar; ``served`` names the value that will be served. The
     provenance is the first point's. An interrupt gives the sweep over the points that were complete, or is raised
     again if there are none. Errors of ``build`` and of the steps pass through.
     """
-    if not values:
-        raise OptionError("A sweep needs at least one value.", hint="Give for example --values 1,2,4,8.")
-    if len(set(values)) < len(values) or min(values) <= 0:
-        raise OptionError(f"The values of {parameter} must be distinct and above zero.")
+    numbers = _check(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
     points: list[SweepPoint] = []
     interrupted = False
     for index, value in enumerate(values):
         try:
             point = _point(
-                build,
-                value=value,
-                parameter=parameter,
+                build(value),
+                value=float(value) if numbers else float(index + 1),
+                label="" if numbers else str(value),
+                title=f"{name} [{parameter}={value:g}]" if numbers else f"{name} [{parameter}={value}]",
                 device=device,
                 plan=plan,
-                name=name,
-                progress=_within(progress, index=index, of=len(values), label=f"{parameter}={value:g}"),
+                progress=_within(progress, index=index, of=len(values), label=f"{parameter}={value}"),
             )
         except KeyboardInterrupt:
             if not points:
@@ -77,12 +83,82 @@ def sweep(
             interrupted = True
             break
     points.sort(key=lambda point: point.value)
-    fit = fit_points(points)
-    findings = _findings(points, fit=fit, parameter=parameter, interrupted=interrupted, asked=len(values))
-    provenance = points[0].measurement.provenance
+    fit = fit_points(points) if numbers else no_fit("the values are not numbers")
     return Sweep(
-        name=name, parameter=parameter, points=tuple(points), fit=fit, provenance=provenance, findings=findings
+        name=name,
+        parameter=parameter,
+        points=tuple(priced(point, price_per_hour=price_per_hour) for point in points),
+        fit=fit,
+        provenance=points[0].measurement.provenance,
+        findings=_findings(points, fit=fit, parameter=parameter, interrupted=interrupted, asked=len(values)),
+        price_per_hour=price_per_hour,
+        served=served,
     )
+
+
+def sweep_grid(
+    build: Callable[[Mapping[str, Any]], Built],
+    *,
+    parameter: str,
+    values: Sequence[Any],
+    others: Mapping[str, Sequence[Any]],
+    device: Device,
+    plan: Plan | None = None,
+    name: str = "step",
+    price_per_hour: float | None = None,
+    progress: ProgressCallback = no_progress,
+) -> tuple[Sweep, ...]:
+    """One sweep over ``parameter`` for each combination of the ``others``, all by the same plan.
+
+    ``build`` gets all parameters by name. The sweeps are named after the combination they hold fixed. An interrupt
+    ends with the sweep it fell into.
+    """
+    combinations = [dict(zip(others, chosen, strict=True)) for chosen in product(*others.values())]
+    sweeps: list[Sweep] = []
+    for fixed in combinations:
+        words = ", ".join(f"{key}={value}" for key, value in fixed.items())
+
+        def at(value: Any, fixed: Mapping[str, Any] = fixed) -> Built:
+            return build({**fixed, parameter: value})
+
+        found = sweep(
+            at,
+            parameter=parameter,
+            values=values,
+            device=device,
+            plan=plan,
+            name=f"{name} ({words})" if words else name,
+            price_per_hour=price_per_hour,
+            progress=progress,
+        )
+        sweeps.append(found)
+        if any(finding.code == "interrupted" for finding in found.findings):
+            break
+    return tuple(sweeps)
+
+
+def _check(values: Sequence[Any], *, parameter: str, price_per_hour: float | None, served: float | None) -> bool:
+    """Do the values make a sweep, and are they numbers?"""
+    if not values:
+        raise OptionError("A sweep needs at least one value.", hint="Give for example --values 1,2,4,8.")
+    if price_per_hour is not None and not price_per_hour > 0:
+        raise OptionError("A price per hour must be above zero.")
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if len({str(value) for value in values}) < len(values) or (numbers and min(values) <= 0):
+        raise OptionError(f"The values of {parameter} must be distinct and above zero.")
+    if served is not None and (not numbers or served not in values):
+        raise OptionError(
+            f"{parameter}={served:g} is to be served, but it is not among the values that are measured.",
+            hint="Add it to the values.",
+        )
+    return numbers
+
+
+def priced(point: SweepPoint, *, price_per_hour: float | None) -> SweepPoint:
+    """The point with its items per dollar: throughput over what a second costs."""
+    if price_per_hour is None or point.throughput_per_s is None:
+        return point
+    return replace(point, items_per_dollar=point.throughput_per_s * S_PER_HOUR / price_per_hour)
 
 
 def fit_points(points: Sequence[SweepPoint]) -> Fit:
@@ -101,21 +177,20 @@ def fit_points(points: Sequence[SweepPoint]) -> Fit:
 
 
 def _point(
-    build: Callable[[float], Built],
+    built: Built,
     *,
     value: float,
-    parameter: str,
+    label: str,
+    title: str,
     device: Device,
     plan: Plan | None,
-    name: str,
     progress: ProgressCallback,
 ) -> SweepPoint:
-    built = build(value)
     measurement = measure(
         built.step,
         device=device,
         plan=plan,
-        name=f"{name} [{parameter}={value:g}]",
+        name=title,
         first=built.first,
         observation=built.observation,
         target=built.target,
@@ -124,7 +199,8 @@ def _point(
         findings=built.findings,
         progress=progress,
     )
-    return point_of(measurement, value=value, items_per_call=built.items_per_call)
+    items = 1.0 if label and built.items_per_call is None else built.items_per_call
+    return replace(point_of(measurement, value=value, items_per_call=items), label=label)
 
 
 def point_of(measurement: Measurement, *, value: float, items_per_call: float | None = None) -> SweepPoint:
@@ -155,7 +231,7 @@ def _findings(
                 hint="Sweep at least four values, for example 1,2,4,8,16,32.",
             )
         )
-    elif fit.law == "none":
+    elif fit.law == "none" and not points[0].label:
         findings.append(
             Finding(
                 code="no-fit",
@@ -168,6 +244,9 @@ def _findings(
                 },
             )
         )
+    if not points[0].label:
+        known = [(point.value, point.median_ns) for point in points if point.median_ns is not None]
+        findings += check_flat([value for value, _ in known], [ns for _, ns in known], parameter=parameter)
     if interrupted:
         findings.append(
             Finding(

@@ -86,6 +86,10 @@ class SweepPoint:
     ci_high_ns: float | None
     throughput_per_s: float | None
     measurement: Measurement
+    label: str = ""
+    """The value as the user wrote it, where it is not a number (``value`` then only numbers the points)."""
+    items_per_dollar: float | None = None
+    """Items processed per dollar at the price of the sweep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,4 +125,8 @@ class Sweep:
     fit: Fit
     provenance: Provenance
     findings: tuple[Finding, ...] = ()
+    price_per_hour: float | None = None
+    """What the machine costs per hour, in dollars, if it was given."""
+    served: float | None = None
+    """The value at which the step will be served, if it was given: the point whose throughput per dollar counts."""
     schema: str = "referee.sweep/1"

@@ -77,12 +77,12 @@ def fit_law(
     if low_ns is not None and high_ns is not None:
         width = (as_array(high_ns) - as_array(low_ns))[order]
     if b.size < 4:
-        return _no_fit(f"a fit needs at least four points, and there are {b.size}")
+        return no_fit(f"a fit needs at least four points, and there are {b.size}")
     if np.any(b <= 0) or np.any(t <= 0) or np.any(np.diff(b) == 0):
-        return _no_fit("the points are not distinct, positive and of positive time")
+        return no_fit("the points are not distinct, positive and of positive time")
     error_max, error_sum = _held_out(_fit_max, b, t), _held_out(_fit_sum, b, t)
     if min(error_max, error_sum) > GOOD_FRAC:
-        return _no_fit(
+        return no_fit(
             f"neither law predicts left-out points: {error_max:.0%} (max) and {error_sum:.0%} (sum) off",
             error_max=error_max,
             error_sum=error_sum,
@@ -113,7 +113,8 @@ def fit_law(
     )
 
 
-def _no_fit(why: str, *, error_max: float | None = None, error_sum: float | None = None) -> Fit:
+def no_fit(why: str, *, error_max: float | None = None, error_sum: float | None = None) -> Fit:
+    """The fit of what no law was fitted to, and why."""
     return Fit(
         law="none",
         host_ns=None,
