@@ -54,8 +54,13 @@ CODES: dict[str, str] = {
     # traces
     "truncated": "the file ends in the middle: what is there was read",
     "repaired": "the text was not valid JSON and was repaired",
+    "skipped-events": "events could not be read and were left out",
+    "unpaired-events": "begin or end events have no counterpart",
+    "unusable-times": "events have a start or a duration that is no time",
     "no-steps": "the trace marks no steps",
     "no-device-rows": "the trace holds no device row",
+    "no-kernel-rows": "the trace holds device rows, but no kernel among them",
+    "few-device-rows": "a single device row has no window to speak of",
     "lost-device-rows": "at least half of the launches have no device row",
     "launch-without-rows": "calls of a launch family have no device row",
     "unlinked-rows": "device rows have no launch in the file",

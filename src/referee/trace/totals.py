@@ -92,7 +92,7 @@ def total_ns(values: IntColumn) -> int:
 
 
 def top_rows(rows: Rows, chosen: RowNumbers) -> RowNumbers:
-    """Which of some rows are counted when, per thread, one counts if it starts at or after the end of the last counted?"""
+    """Which of some rows are top-level: those that start, on their thread, at or after the end of the last counted?"""
     return chosen[top_level(rows.thread[chosen], rows.start_ns[chosen], rows.end_ns[chosen])]
 
 

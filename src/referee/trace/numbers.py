@@ -1,0 +1,124 @@
+"""How many nanoseconds does this text say? Decimal microseconds → integer nanoseconds, never through a float.
+
+A file's number may be written as ``12``, ``12.345``, ``"12.345"`` or ``1.2345e1``; more than three decimals round half
+to even, as a decimal number would. Numbers are parsed by layout (length and place of the point), all of one layout at
+once; what has no common layout goes through :class:`decimal.Decimal` one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Context, Decimal, InvalidOperation, localcontext
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from referee.trace.columns import IntColumn
+from referee.units import NS_PER_US
+
+Token: TypeAlias = bytes | msgspec.Raw
+"""The text of one number: anything that hands out its bytes."""
+Unusual: TypeAlias = dict[int, int | None]
+"""Position → the exact value where it does not fit the column, or ``None`` where the text is no finite number."""
+
+_LONGEST = 34
+"""Digits of a layout that is parsed at once: 16 before the point, a point, and up to 17 after it."""
+_DIGITS = 18
+"""So many digits always fit in int64."""
+_MOST_US = (1 << 62) // NS_PER_US
+_NINE, _ZERO, _POINT, _QUOTE, _NEWLINE = b'90."\n'
+_CONTEXT = Context(prec=80)
+_MAX_EXPONENT = 40
+"""A number of more digits is no time, and must not be written out: ``1e999999999`` would fill the memory."""
+
+
+def parse_ns(tokens: Sequence[Token]) -> tuple[IntColumn, Unusual]:
+    """Each token of decimal microseconds as nanoseconds; an unusual one is 0 in the column and stands in the dict."""
+    text = b"\n".join(tokens)
+    values = np.zeros(len(tokens), np.int64)
+    if not tokens:
+        return values, {}
+    if text.count(b"\n") != len(tokens) - 1:
+        return values, {index: exact_ns(bytes(token)) for index, token in enumerate(tokens)}
+    start, length, chars = _layouts(text)
+    slow: list[IntColumn] = []
+    for size in np.flatnonzero(np.bincount(length)):
+        same = np.flatnonzero(length == size)
+        if not 0 < size <= _LONGEST:
+            slow.append(same)
+            continue
+        slow.append(_parse_same_length(chars[start[same][:, None] + np.arange(size)], same, values))
+    unusual: Unusual = {}
+    for index in np.concatenate(slow):
+        exact = exact_ns(bytes(tokens[index]))
+        if exact is not None and abs(exact) < 1 << 62:
+            values[index] = exact
+        else:
+            unusual[int(index)] = exact
+    return values, unusual
+
+
+def exact_ns(text: bytes) -> int | None:
+    """One number's nanoseconds, exactly; ``None`` if it is none, or too large for any clock."""
+    try:
+        value = Decimal(text.decode("ascii").strip().strip('"').strip())
+    except (InvalidOperation, UnicodeDecodeError, ValueError):
+        return None
+    if not value.is_finite() or (value and value.adjusted() > _MAX_EXPONENT):
+        return None
+    with localcontext(_CONTEXT):
+        return int((value * NS_PER_US).to_integral_value(rounding="ROUND_HALF_EVEN"))
+
+
+def _layouts(text: bytes) -> tuple[IntColumn, IntColumn, NDArray[np.uint8]]:
+    """Start and length of each line, without quotes around it."""
+    chars = np.frombuffer(text, np.uint8)
+    breaks = np.flatnonzero(chars == _NEWLINE)
+    start = np.concatenate(([0], breaks + 1))
+    length = np.append(breaks, len(chars)) - start
+    if b'"' in text:
+        padded = np.append(chars, 0)
+        quoted = (length >= 2) & (padded[start] == _QUOTE)
+        start, length = start + quoted, length - 2 * quoted
+    return start, length, chars
+
+
+def _parse_same_length(chars: NDArray[np.uint8], same: IntColumn, values: IntColumn) -> IntColumn:
+    """Parse the numbers of one length into ``values``; answers the positions of those that are left."""
+    size = chars.shape[1]
+    is_point = chars == _POINT
+    place = np.where(is_point.any(axis=1), is_point.argmax(axis=1), size)
+    left = []
+    for point in np.flatnonzero(np.bincount(place)):
+        chosen = np.flatnonzero(place == point)
+        digits = chars[chosen] - np.uint8(_ZERO)
+        whole, fraction = digits[:, :point], digits[:, point + 1 :]
+        us = _horner(whole)
+        plain = (whole <= 9).all(axis=1) & (fraction <= 9).all(axis=1) & (us < _MOST_US)
+        if point > _DIGITS or size - point - 1 > _DIGITS or point == 0:
+            plain = np.zeros(len(chosen), np.bool_)
+        values[same[chosen[plain]]] = us[plain] * NS_PER_US + _fraction_ns(fraction[plain])
+        left.append(same[chosen[~plain]])
+    return np.concatenate(left)
+
+
+def _fraction_ns(digits: NDArray[np.uint8]) -> IntColumn:
+    """Digits after the point of a microsecond as nanoseconds; beyond three they round half to even."""
+    count = digits.shape[1]
+    value = _horner(digits)
+    if count <= 3:
+        return value * 10 ** (3 - count)
+    unit = 10 ** (count - 3)
+    ns, rest = np.divmod(value, unit)
+    up = (2 * rest > unit) | ((2 * rest == unit) & (ns % 2 == 1))
+    return np.where(up, ns + 1, ns)
+
+
+def _horner(digits: NDArray[np.uint8]) -> IntColumn:
+    """The integers that rows of at most 18 decimal digits spell (of more: something that is not used)."""
+    value = np.zeros(len(digits), np.int64)
+    for column in range(min(digits.shape[1], _DIGITS)):
+        value = value * 10 + digits[:, column]
+    return value
