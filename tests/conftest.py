@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -22,3 +23,11 @@ def traces_dir() -> Path:
     if folder is None:
         pytest.skip("recorded traces not found: set REFEREE_TRACES to their folder")
     return folder
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for ``recorded`` runs once for every recorded trace, by its name in ``EXPECTED.json``."""
+    if "recorded" in metafunc.fixturenames:
+        folder = find_traces()
+        names = sorted(json.loads((folder / "EXPECTED.json").read_bytes())) if folder else ["none found"]
+        metafunc.parametrize("recorded", names)

@@ -10,10 +10,22 @@ import numpy as np
 
 from referee.records.finding import Finding
 from referee.records.provenance import Provenance
-from referee.trace.columns import CodeColumn, DeviceProperties, IntColumn, Rows, Trace
+from referee.trace.columns import (
+    NONE,
+    ON_DEVICE_KINDS,
+    ByteColumn,
+    CodeColumn,
+    DeviceProperties,
+    IntColumn,
+    Rows,
+    Trace,
+)
 from referee.trace.correlate import link
 from referee.trace.kinds import classify, unknown_categories
 from referee.trace.steps import find_steps, step_findings
+
+MOST_DEVICES = 1024
+"""Numbers of devices are below this; larger process numbers are those of host processes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,20 +103,52 @@ def sort_rows(table: EventTable, *, labels: Labels) -> Rows:
     duration = np.maximum(table.duration_ns, 0)
     order = np.lexsort((table.place, -duration, table.start_ns))
     start = table.start_ns[order]
-    category, name = table.category[order], table.name[order]
+    category, name, thread = table.category[order], table.name[order], table.thread[order]
+    kind = classify(category, name, categories=labels.categories, names=labels.names)
+    device, stream = _place_on_devices(
+        kind, device=table.device[order], stream=table.stream[order], thread=thread, threads=labels.threads
+    )
     return Rows(
         start_ns=start,
         end_ns=start + duration[order],
         name=name,
         category=category,
-        kind=classify(category, name, categories=labels.categories, names=labels.names),
-        thread=table.thread[order],
-        device=table.device[order],
-        stream=table.stream[order],
+        kind=kind,
+        thread=thread,
+        device=device,
+        stream=stream,
         correlation=table.correlation[order],
         external_id=table.external_id[order],
         place=table.place[order],
     )
+
+
+def _place_on_devices(
+    kind: ByteColumn,
+    *,
+    device: CodeColumn,
+    stream: IntColumn,
+    thread: CodeColumn,
+    threads: Sequence[tuple[str, str]],
+) -> tuple[CodeColumn, IntColumn]:
+    """Device and stream of the rows on devices, :data:`NONE` for all others.
+
+    Where a device row does not state them, its process stands for the device and its thread for the stream, as in
+    Kineto's files: process ``0``, thread ``7`` or ``stream 7``.
+    """
+    pids = np.array([_number_at_end(pid) for pid, _ in threads] or [NONE], np.int64)
+    tids = np.array([_number_at_end(tid) for _, tid in threads] or [NONE], np.int64)
+    # A device is numbered small; what is larger is the number of a host process.
+    pids[pids >= MOST_DEVICES] = NONE
+    on_device = np.isin(kind, [int(one) for one in ON_DEVICE_KINDS])
+    device = np.where(device == NONE, pids[thread].astype(np.int32), device)
+    stream = np.where(stream == NONE, tids[thread], stream)
+    return np.where(on_device, device, NONE).astype(np.int32), np.where(on_device, stream, NONE)
+
+
+def _number_at_end(label: str) -> int:
+    digits = label[len(label.rstrip("0123456789")) :]
+    return int(digits) if 0 < len(digits) <= 18 else NONE
 
 
 def _duration_findings(table: EventTable) -> tuple[Finding, ...]:

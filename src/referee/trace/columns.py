@@ -66,6 +66,8 @@ class Kind(IntEnum):
 
 DEVICE_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_OTHER)
 """The kinds that are device rows (device work)."""
+ON_DEVICE_KINDS = (*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.DEVICE_SYNC)
+"""The kinds that lie on a device's timeline, work or not: these alone have a device and a stream."""
 CALL_KINDS = (Kind.RUNTIME, Kind.DRIVER)
 """The kinds that are runtime or driver calls."""
 

@@ -112,4 +112,5 @@ def contains(times: IntColumn, *, within: IntervalSet) -> BoolColumn:
     if len(within[0]) == 0:
         return np.zeros(len(times), np.bool_)
     index = np.searchsorted(within[0], times, side="right") - 1
-    return np.logical_and(index >= 0, times < within[1][np.maximum(index, 0)])
+    inside: BoolColumn = np.logical_and(index >= 0, times < within[1][np.maximum(index, 0)])
+    return inside

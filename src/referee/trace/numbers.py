@@ -113,7 +113,8 @@ def _fraction_ns(digits: NDArray[np.uint8]) -> IntColumn:
     unit = 10 ** (count - 3)
     ns, rest = np.divmod(value, unit)
     up = (2 * rest > unit) | ((2 * rest == unit) & (ns % 2 == 1))
-    return np.where(up, ns + 1, ns)
+    rounded: IntColumn = np.where(up, ns + 1, ns)
+    return rounded
 
 
 def _horner(digits: NDArray[np.uint8]) -> IntColumn:

@@ -12,10 +12,20 @@ from dataclasses import replace
 import numpy as np
 
 from referee.errors import OptionError
-from referee.trace.columns import DEVICE_KINDS, NONE, BoolColumn, Kind, Links, RowNumbers, Rows, Step, Trace
+from referee.trace.columns import (
+    DEVICE_KINDS,
+    NONE,
+    ON_DEVICE_KINDS,
+    BoolColumn,
+    Kind,
+    Links,
+    RowNumbers,
+    Rows,
+    Step,
+    Trace,
+)
 from referee.trace.correlate import first_rows
 
-_ON_DEVICE = (*DEVICE_KINDS, Kind.DEVICE_ANNOTATION, Kind.DEVICE_SYNC)
 _COLUMNS = tuple(Rows.__dataclass_fields__)
 
 
@@ -60,7 +70,7 @@ def _one_step(trace: Trace, wanted: str) -> Trace:
     steps = find_step(trace, wanted)
     rows, links = trace.rows, trace.links
     keep = np.zeros(len(rows), np.bool_)
-    host = ~np.isin(rows.kind, [int(kind) for kind in _ON_DEVICE])
+    host = ~np.isin(rows.kind, [int(kind) for kind in ON_DEVICE_KINDS])
     linked = np.flatnonzero(links.launch_of != NONE)
     for step in steps:
         keep |= host & _touches(rows, step.start_ns, step.end_ns)
@@ -81,12 +91,13 @@ def _in_range(trace: Trace, range_ns: tuple[int, int]) -> BoolColumn:
 
 def _touches(rows: Rows, start: int, end: int) -> BoolColumn:
     """Rows that overlap [start, end), or lie in it without a duration."""
-    return np.logical_and(rows.start_ns < end, (rows.end_ns > start) | (rows.start_ns >= start))
+    touching: BoolColumn = np.logical_and(rows.start_ns < end, (rows.end_ns > start) | (rows.start_ns >= start))
+    return touching
 
 
 def _of_device(trace: Trace, device: int) -> BoolColumn:
     rows, links = trace.rows, trace.links
-    on_device = np.isin(rows.kind, [int(kind) for kind in _ON_DEVICE])
+    on_device = np.isin(rows.kind, [int(kind) for kind in ON_DEVICE_KINDS])
     own = on_device & (rows.device == device)
     if not own.any():
         known = ", ".join(str(number) for number in np.unique(rows.device[rows.of(*DEVICE_KINDS)]))

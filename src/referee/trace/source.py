@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from isal import isal_zlib
 
@@ -21,7 +22,7 @@ SIDE_SUFFIXES = (".provenance.json",)
 """What lies beside traces and is none."""
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 22
-_DAMAGED: type[Exception] = isal_zlib.error
+_DAMAGED = cast("type[Exception]", isal_zlib.error)
 _RANK = re.compile(r"(?i)(?:rank|worker)[-_]?(\d+)")
 
 
