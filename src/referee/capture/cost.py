@@ -1,9 +1,9 @@
 """What does the profiler itself cost, per operator? Calibrated on a chain of tiny operators, here and now.
 
 The profiler's records are made on the thread that dispatches, so a step with many small operators becomes slower by
-(operator rows × cost per row). A chain of hot adds alone understates that: rows of a backward pass carry more (the
-engine's frames, sequence numbers), and the example training steps pay 0.5–0.9 µs per row where a chain of hot adds
-without grad pays 0.25 µs. So steps that run a backward pass are calibrated on the same chain with its backward pass.
+(operator rows × cost per row). The chain is one of adds with its backward pass. Adds alone, hot in every cache and
+without a tape, understate it: 0.25 µs per row, where the example steps, with and without a backward pass, pay 0.4 to
+0.9 µs and the whole chain 0.5 µs (``benchmarks/profiler_cost.py``; torch 2.13, one thread).
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ CHAIN = 1000
 ROUNDS = 15
 
 
-def calibrate_cost(*, options: CaptureOptions, backward: bool) -> ProfilerCost:
-    """The profiler's cost per operator row with ``options``, for steps with or without a ``backward`` pass.
+def calibrate_cost(*, options: CaptureOptions) -> ProfilerCost:
+    """The profiler's cost per operator row with ``options``.
 
     Runs the chain with and without the profiler in turn, :data:`ROUNDS` times, and takes the median of the differences
     of neighbours, so that what slows the machine for longer than a few milliseconds cancels. About half a second.
     """
-    chain = _training_chain if backward else _forward_chain
-    run = chain()
+    run = _chain()
     for _ in range(3):
         run()
     plain: list[int] = []
@@ -51,11 +50,11 @@ def calibrate_cost(*, options: CaptureOptions, backward: bool) -> ProfilerCost:
     return cost_from(plain, profiled, rows=rows, options=options)
 
 
-def option_costs(*, backward: bool) -> tuple[ProfilerCost, ...]:
+def option_costs() -> tuple[ProfilerCost, ...]:
     """What does each option cost here, beside the profiler alone (the first entry)? About four seconds."""
     alone = CaptureOptions()
     each = (replace(alone, **{field.name: True}) for field in fields(CaptureOptions))
-    return tuple(calibrate_cost(options=options, backward=backward) for options in (alone, *each))
+    return tuple(calibrate_cost(options=options) for options in (alone, *each))
 
 
 def cost_from(
@@ -97,19 +96,7 @@ def _count_rows(window: TorchWindow) -> int:
     return sum(event.ph == "X" and event.cat == "cpu_op" for event in file.events)
 
 
-def _forward_chain() -> Callable[[], object]:
-    import torch
-
-    left, right = torch.ones(1), torch.ones(1)
-
-    def run() -> None:
-        for _ in range(CHAIN):
-            torch.add(left, right)
-
-    return run
-
-
-def _training_chain() -> Callable[[], object]:
+def _chain() -> Callable[[], object]:
     import torch
 
     start, other = torch.ones(1, requires_grad=True), torch.ones(1)

@@ -1,7 +1,7 @@
 """How does a cycle become a file? Exported once, marked, compressed, and put in place whole or not at all.
 
 A trace appears under its name only after its provenance lies beside it and every byte is on disk. Until then it is a
-``.…partial`` file, which no reader takes for a trace; a process that is killed leaves at most those.
+``.….partial`` file, which no reader takes for a trace; a process that is killed leaves at most those.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from referee.records.schema import write_atomically
 
 ENDING = ".pt.trace.json.gz"
 _BESIDE = ("memory.json", "folded", "flops.json", "memory_snapshot.pickle")
-_PARTIAL = ".partial.json"
+_PARTIAL = ".partial"
 _COMPRESSION_LEVEL = 2
 """isal's levels run from 0 to 3; 3 took six times as long as 2 to save another 3 % (on a Kineto trace of 11 MB)."""
 

@@ -123,7 +123,7 @@ class Session:
         (``ended_by``): who interrupts a capture does not want to wait for a calibration.
         """
         self.recorder.finish()
-        cost = self._cost() if self._calibrate and self.files and not ended_by else None
+        cost = calibrate_cost(options=self._options) if self._calibrate and self.files and not ended_by else None
         self._complete_provenance(unprofiled_step_ns, cost, ended_by=ended_by)
         judged = judge_capture(
             self.plan,
@@ -148,10 +148,6 @@ class Session:
         if self.files:
             schema.save(record, self.record_path)
         return record
-
-    def _cost(self) -> ProfilerCost:
-        backward = any(file.integrity is not None and file.integrity.backward_ops for file in self.files)
-        return calibrate_cost(options=self._options, backward=backward)
 
     def _complete_provenance(
         self, unprofiled_step_ns: float | None, cost: ProfilerCost | None, *, ended_by: str

@@ -99,7 +99,7 @@ class TorchWindow:
             self._resident_bytes = resident_bytes()
 
     def export(self, path: Path) -> None:
-        """Write the events as uncompressed JSON to ``path``, whose name must end in ``.json``."""
+        """Write the events as uncompressed JSON to ``path``, whose name must not end in ``.gz``."""
         self._profile.export_chrome_trace(os.fspath(path))
 
     def flops(self) -> dict[str, int]:
