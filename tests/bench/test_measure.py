@@ -339,3 +339,28 @@ def test_progress_is_reported_and_never_runs_backwards_within_a_stage() -> None:
 def test_plans_that_make_no_sense_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         Plan(**options)  # type: ignore[arg-type]
+
+
+def test_what_prepares_each_call_is_not_in_its_time() -> None:
+    fake = FakeSync()
+    prepared = 0
+
+    def flush() -> None:
+        nonlocal prepared
+        prepared += 1
+        fake.clock.advance(100 * US)
+
+    found = measure(
+        lambda: fake.run(host_ns=HOST), device=fake, plan=SHORT, prepare=flush, method={"cache_state": "flushed"}
+    )
+    assert found.median_ns == HOST
+    assert prepared == found.blocks
+    assert found.provenance.value("method.calls_per_block") == 1
+    assert found.provenance.value("method.cache_state") == "flushed"
+
+
+def test_a_measurement_reads_as_one_line_without_its_samples() -> None:
+    words = repr(run(FakeSync()))
+    assert "25.0 µs" in words
+    assert "blocks" in words
+    assert len(words) < 400

@@ -50,9 +50,11 @@ def keeps_outputs(device: Device) -> bool:
     return device.settling is Settling.LAZY
 
 
-def run_block(step: Step, *, device: Device, calls: int) -> Block:
-    """Time one block of ``calls`` calls."""
+def run_block(step: Step, *, device: Device, calls: int, prepare: Callable[[], None] | None = None) -> Block:
+    """Time one block of ``calls`` calls; ``prepare`` runs before it, outside of the time (it settles what it does)."""
     now, settle, keep = device.now_ns, device.settle, keeps_outputs(device)
+    if prepare is not None:
+        prepare()
     before = device.involuntary_switches()
     start_ns = now()
     if keep:

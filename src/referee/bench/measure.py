@@ -71,6 +71,7 @@ def measure(
     switches: Mapping[str, Scalar] | None = None,
     findings: Sequence[Finding] = (),
     fresh: Callable[[], Step] | None = None,
+    prepare: Callable[[], None] | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Measurement:
     """Measure ``step`` on ``device`` as ``plan`` says (default: :class:`Plan`).
@@ -81,7 +82,8 @@ def measure(
     its switches (what was observed inside the step); ``target`` names what was measured and its file. ``findings``
     come first in the record; a fatal one among them or among Referee's own leaves the headline empty. ``fresh``
     returns the step on inputs not used before: with it the work is proved to run (:mod:`referee.bench.proof`), outside
-    of the budget, for calls of up to a tenth of it.
+    of the budget, for calls of up to a tenth of it. ``prepare`` (a cache flush, for example) runs before each timed
+    call, outside of the time; blocks are then single calls, and the caller says in ``method`` what it is.
 
     An interrupt (Ctrl-C) once blocks exist gives the record of what there is, with ``stop_reason`` "interrupted";
     before that it is raised again. What the step raises passes through.
@@ -89,7 +91,7 @@ def measure(
     plan = Plan() if plan is None else plan
     before = mark_machine()
     with quiet_collector():
-        timed = _time(step, device=device, plan=plan, first=first, progress=progress)
+        timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh)
     provenance = collect(
         device,
@@ -103,7 +105,15 @@ def measure(
     return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=(*findings, *proved))
 
 
-def _time(step: Step, *, device: Device, plan: Plan, first: FirstCall | None, progress: ProgressCallback) -> _Timed:
+def _time(
+    step: Step,
+    *,
+    device: Device,
+    plan: Plan,
+    first: FirstCall | None,
+    prepare: Callable[[], None] | None,
+    progress: ProgressCallback,
+) -> _Timed:
     begin_ns = device.now_ns()
     overhead = measure_overhead(device)
     warmed = warm_up(
@@ -114,7 +124,9 @@ def _time(step: Step, *, device: Device, plan: Plan, first: FirstCall | None, pr
     target_ns = plan.block_target_ns or device.block_target_ns
     progress(Progress(stage="calibrating", frac=0.0))
     until_ns = device.now_ns() + int(_CALIBRATION_FRAC * plan.budget_ns)
-    calls = choose_calls(step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
+    calls = 1
+    if prepare is None:
+        calls = choose_calls(step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
     overhead = with_settling(overhead, step, device=device, calls=calls)
     if calls > 1:
         run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
@@ -128,6 +140,7 @@ def _time(step: Step, *, device: Device, plan: Plan, first: FirstCall | None, pr
         overhead=overhead,
         rules=rules_of(plan, until_ns=main_until_ns),
         until_ns=main_until_ns,
+        prepare=prepare,
         progress=progress,
     )
     moved = moved_counters(before, device.counters())

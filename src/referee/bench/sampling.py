@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,12 +84,13 @@ def take_samples(
     rules: Sequence[StoppingRule],
     stage: str = "measuring",
     until_ns: int | None = None,
+    prepare: Callable[[], None] | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Sampled:
     """Time blocks of ``calls`` calls until a rule ends it. An interrupt ends it too, and keeps what there is.
 
-    ``until_ns`` is only for the progress: when the budget would end. Raises ``KeyboardInterrupt`` again when it
-    arrives before the first block was complete.
+    ``until_ns`` is only for the progress: when the budget would end. ``prepare`` runs before each block, untimed.
+    Raises ``KeyboardInterrupt`` again when it arrives before the first block was complete.
     """
     blocks: list[Block] = []
     start_ns = device.now_ns()
@@ -98,7 +99,7 @@ def take_samples(
     reason: str | None = None
     try:
         while reason is None:
-            block = run_block(step, device=device, calls=calls)
+            block = run_block(step, device=device, calls=calls, prepare=prepare)
             blocks.append(block)
             seen.blocks += 1
             seen.last_block_ns = block.settled_ns

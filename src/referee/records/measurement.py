@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from referee.errors import ProvenanceError
 from referee.records.finding import Finding
-from referee.records.provenance import Provenance
+from referee.records.provenance import Provenance, describe_shapes
+from referee.units import format_frac, format_ns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class Warmup:
     """Calls before the series reached its final level (two for code that compiles and then records a graph)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Measurement:
     """A number with everything needed to believe it (schema ``referee.measurement/1``).
 
@@ -69,11 +70,41 @@ class Measurement:
     clean: tuple[bool, ...]
     provenance: Provenance
     findings: tuple[Finding, ...] = ()
+    peak_bytes: int | None = None
+    """Most memory that one call held at once above what was held before it; from a pass of its own."""
+    allocations: int | None = None
+    """Requests for memory that one call made."""
     schema: str = "referee.measurement/1"
 
     def __post_init__(self) -> None:
         if not isinstance(self.provenance, Provenance):
             raise ProvenanceError("A measurement cannot be built without its provenance.")
+
+    def __repr__(self) -> str:
+        """The number with what is needed to believe it, in a line: no samples."""
+        return describe_measurement(self)
+
+
+def describe_measurement(measurement: Measurement) -> str:
+    """The measurement in one line: number, interval, floor, what it was measured on, and what limits it."""
+    provenance = measurement.provenance
+    if measurement.median_ns is None:
+        number = "no number"
+    else:
+        interval = f"{format_ns(measurement.ci_low_ns)} to {format_ns(measurement.ci_high_ns)}"
+        number = f"{format_ns(measurement.median_ns)} ({interval} at {format_frac(measurement.ci_level, digits=0)})"
+    chip = provenance.value("accelerator.name") if provenance.accelerator else provenance.value("chip.model")
+    where = f"{chip}, {provenance.value('chip.threads')} thread(s)"
+    limits = ", ".join(finding.code for finding in measurement.findings)
+    parts = [
+        f"{measurement.name}: {number}",
+        f"floor {format_ns(measurement.floor_ns)}",
+        f"{measurement.blocks:,} blocks",
+        f"{provenance.dtype}, {describe_shapes(provenance.shapes)}",
+        where,
+        *([f"findings: {limits}"] if limits else []),
+    ]
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)

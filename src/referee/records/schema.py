@@ -21,6 +21,7 @@ from referee.records.compare import Comparison
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
 from referee.records.profile import Profile
+from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
 
@@ -35,6 +36,7 @@ Record: TypeAlias = (
     | Environment
     | Comparison
     | Verification
+    | ShapeSet
 )
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
@@ -47,6 +49,7 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.env": (1, Environment),
     "referee.compare": (1, Comparison),
     "referee.verify": (1, Verification),
+    "referee.shapes": (1, ShapeSet),
     "referee.traces": (1, TraceSet),
 }
 """Schema name → current version and record type."""
@@ -61,6 +64,7 @@ referee.check/1        first version
 referee.env/1          first version
 referee.compare/1      first version
 referee.verify/1       first version
+referee.shapes/1       first version
 referee.traces/1       first version
 """
 
