@@ -54,7 +54,7 @@ class TraceBuilder:
         self._base_ns = base_ns
         self._events: list[Event] = []
         self._devices: list[DeviceProperties] = []
-        self._metadata: dict[str, Any] = {}
+        self._metadata: dict[str, Any] = {"schemaVersion": 1}
 
     # host rows
 
@@ -242,11 +242,7 @@ class TraceBuilder:
 
     def to_json(self) -> bytes:
         """The file that the profiler would have written, in decimal microseconds exact to the nanosecond."""
-        head = {
-            "schemaVersion": 1,
-            "deviceProperties": [dict(device.raw) for device in self._devices],
-            **self._metadata,
-        }
+        head = {"deviceProperties": [dict(device.raw) for device in self._devices], **self._metadata}
         events = ",\n".join(_event_json(event, base_ns=self._base_ns) for event in self._events)
         return f'{json.dumps(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'.encode()
 

@@ -13,7 +13,7 @@ from referee.errors import TraceError
 from referee.records.finding import Finding, Scalar, Severity
 from referee.records.provenance import Provenance
 from referee.trace.assemble import EventTable, Labels, Surroundings, assemble
-from referee.trace.columns import BoolColumn, CodeColumn, DeviceProperties, IntColumn, Trace
+from referee.trace.columns import NONE, BoolColumn, CodeColumn, DeviceProperties, IntColumn, Trace
 from referee.trace.decode import FileEvent, Piece, Vocabulary, pair_halves, tabulate
 from referee.trace.numbers import Unusual
 
@@ -154,14 +154,20 @@ class Gathering:
     def _threads(self) -> CodeColumn:
         """The code of each row's pair of process and thread."""
         pid, tid = self._column(lambda piece: piece.pid), self._column(lambda piece: piece.tid)
-        width = len(self.words.tids)
-        pairs, codes = np.unique(pid.astype(np.int64) * width + tid, return_inverse=True)
+        width = max(len(self.words.tids), 1)
+        pair = pid.astype(np.int64) * width + tid
+        # The first appearance of each pair: of several writes to one place numpy keeps the last.
+        first = np.full(max(len(self.words.pids), 1) * width, NONE, np.int64)
+        first[pair[::-1]] = np.arange(len(pair))[::-1]
+        pairs = np.flatnonzero(first != NONE)
+        pairs = pairs[np.argsort(first[pairs], kind="stable")]
         pids, tids = as_texts(self.words.pids), as_texts(self.words.tids)
-        texts = [(pids[pair // width], tids[pair % width]) for pair in pairs.tolist()]
         labels: dict[tuple[str, str], int] = {}
-        merged = np.array([labels.setdefault(text, len(labels)) for text in texts] or [0], np.int32)
+        code = np.zeros(len(first), np.int32)
+        for one in pairs.tolist():
+            code[one] = labels.setdefault((pids[one // width], tids[one % width]), len(labels))
         self._thread_labels = tuple(labels)
-        return merged[codes] if len(codes) else np.empty(0, np.int32)
+        return np.asarray(code[pair], np.int32)
 
     def _labels(self) -> Labels:
         return Labels(

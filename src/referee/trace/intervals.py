@@ -93,7 +93,7 @@ def intersect(left: IntervalSet, right: IntervalSet) -> IntervalSet:
 
 def overlap_ns(start: IntColumn, end: IntColumn, *, within: IntervalSet) -> IntColumn:
     """For each interval (in any order): how much of it does the set ``within`` cover?"""
-    return np.maximum(covered_before(end, within=within) - covered_before(start, within=within), 0)
+    return (covered_before(end, within=within) - covered_before(start, within=within)).clip(min=0)
 
 
 def covered_before(times: IntColumn, *, within: IntervalSet) -> IntColumn:

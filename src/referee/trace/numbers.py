@@ -27,6 +27,8 @@ _LONGEST = 34
 """Digits of a layout that is parsed at once: 16 before the point, a point, and up to 17 after it."""
 _DIGITS = 18
 """So many digits always fit in int64."""
+_SCALE = (1000, 100, 10, 1)
+"""Nanoseconds that the last of so many decimals of a microsecond stands for."""
 _MOST_US = (1 << 62) // NS_PER_US
 _NINE, _ZERO, _POINT, _QUOTE, _NEWLINE = b'90."\n'
 _CONTEXT = Context(prec=80)
@@ -40,24 +42,28 @@ def parse_ns(tokens: Sequence[Token]) -> tuple[IntColumn, Unusual]:
     values = np.zeros(len(tokens), np.int64)
     if not tokens:
         return values, {}
-    if text.count(b"\n") != len(tokens) - 1:
-        return values, {index: exact_ns(bytes(token)) for index, token in enumerate(tokens)}
-    start, length, chars = _layouts(text)
-    slow: list[IntColumn] = []
-    for size in np.flatnonzero(np.bincount(length)):
-        same = np.flatnonzero(length == size)
-        if not 0 < size <= _LONGEST:
-            slow.append(same)
-            continue
-        slow.append(_parse_same_length(chars[start[same][:, None] + np.arange(size)], same, values))
+    one_line_each = text.count(b"\n") == len(tokens) - 1
+    slow = _parse_by_layout(text, values) if one_line_each else np.arange(len(tokens))
     unusual: Unusual = {}
-    for index in np.concatenate(slow):
+    for index in slow.tolist():
         exact = exact_ns(bytes(tokens[index]))
         if exact is not None and abs(exact) < 1 << 62:
             values[index] = exact
         else:
-            unusual[int(index)] = exact
+            unusual[index] = exact
     return values, unusual
+
+
+def _parse_by_layout(text: bytes, values: IntColumn) -> IntColumn:
+    """Parse the lines of ``text`` into ``values``, all of one length at once; answers the positions that are left."""
+    start, length, chars = _lines(text)
+    left = []
+    for size in np.flatnonzero(np.bincount(length)):
+        same = np.flatnonzero(length == size)
+        if 0 < size <= _LONGEST:
+            same = _parse_same_length(chars[start[same][:, None] + np.arange(size)], same, values)
+        left.append(same)
+    return np.concatenate(left)
 
 
 def exact_ns(text: bytes) -> int | None:
@@ -72,7 +78,7 @@ def exact_ns(text: bytes) -> int | None:
         return int((value * NS_PER_US).to_integral_value(rounding="ROUND_HALF_EVEN"))
 
 
-def _layouts(text: bytes) -> tuple[IntColumn, IntColumn, NDArray[np.uint8]]:
+def _lines(text: bytes) -> tuple[IntColumn, IntColumn, NDArray[np.uint8]]:
     """Start and length of each line, without quotes around it."""
     chars = np.frombuffer(text, np.uint8)
     breaks = np.flatnonzero(chars == _NEWLINE)
@@ -109,7 +115,7 @@ def _fraction_ns(digits: NDArray[np.uint8]) -> IntColumn:
     count = digits.shape[1]
     value = _horner(digits)
     if count <= 3:
-        return value * 10 ** (3 - count)
+        return value * _SCALE[count]
     unit = 10 ** (count - 3)
     ns, rest = np.divmod(value, unit)
     up = (2 * rest > unit) | ((2 * rest == unit) & (ns % 2 == 1))

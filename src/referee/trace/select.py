@@ -1,7 +1,8 @@
 """What does only this step, this stretch of time or this device say? Narrows a trace; all row numbers are new.
 
 A step keeps the host rows that touch it and the device rows that were launched from within it; a stretch keeps what
-touches it; a device keeps its own rows, the calls that launched them, and all host rows that launched nothing.
+touches it and the calls that launched that; a device keeps its own rows, the calls that launched them, and all host
+rows that launched nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from referee.trace.columns import (
     Step,
     Trace,
 )
-from referee.trace.correlate import first_rows
 
 _COLUMNS = tuple(Rows.__dataclass_fields__)
 
@@ -86,6 +86,8 @@ def _in_range(trace: Trace, range_ns: tuple[int, int]) -> BoolColumn:
         raise OptionError(
             f"{trace.source} has no row between {range_ns[0]} and {range_ns[1]} ns.", hint=f"It is {length} ns long."
         )
+    launches = trace.links.launch_of[keep]
+    keep[launches[launches != NONE]] = True
     return keep
 
 
@@ -98,7 +100,7 @@ def _touches(rows: Rows, start: int, end: int) -> BoolColumn:
 def _of_device(trace: Trace, device: int) -> BoolColumn:
     rows, links = trace.rows, trace.links
     on_device = np.isin(rows.kind, [int(kind) for kind in ON_DEVICE_KINDS])
-    own = on_device & (rows.device == device)
+    own: BoolColumn = on_device & (rows.device == device)
     if not own.any():
         known = ", ".join(str(number) for number in np.unique(rows.device[rows.of(*DEVICE_KINDS)]))
         raise OptionError(f"{trace.source} has no row on device {device}.", hint=f"Its devices are: {known or 'none'}.")
@@ -121,7 +123,7 @@ def _narrow(
     launch_of = renumbered[trace.links.launch_of[kept]]
     links = Links(
         launch_of=launch_of,
-        first_of=first_rows(launch_of),
+        first_of=trace.links.first_of[kept] & (launch_of != NONE),
         is_launch=trace.links.is_launch[kept],
         operator_of=renumbered[trace.links.operator_of[kept]],
     )
