@@ -10,6 +10,7 @@ from referee.records.compare import Comparison, Pair, Side
 from referee.records.finding import Finding
 from referee.records.measurement import Clocks, Fit, Measurement, Sweep, SweepPoint, Warmup
 from referee.records.provenance import Difference, Provenance, TensorSpec
+from referee.records.shapes import ShapePoint, ShapeSet, Tail
 from referee.records.verify import Verification
 
 CPU = {
@@ -141,6 +142,8 @@ ASYNCHRONOUS = replace(
     ),
     provenance=GPU_PROVENANCE,
     findings=(),
+    peak_bytes=812_646_400,
+    allocations=1_204,
 )
 
 DISTURBED_MEASUREMENT = replace(MEASUREMENT, findings=(DISTURBED, ONE_BATCH))
@@ -345,4 +348,49 @@ NOT_VERIFIABLE = replace(
     ci_high=None,
     again=NO_HEADLINE,
     differences=(Difference(path="chip.threads", a=2, b=8),),
+)
+
+
+def _tail(p50_ns: float, n: int) -> Tail:
+    bound = p50_ns * 1.9 if n >= 299 else None
+    return Tail(
+        n=n,
+        p50_ns=p50_ns,
+        p95_ns=p50_ns * 1.2,
+        p99_ns=p50_ns * 1.6,
+        p99_high_ns=bound,
+        level=0.95,
+        calls_for_p99=299,
+    )
+
+
+SHAPES = ShapeSet(
+    name="serve.py:request",
+    points=tuple(
+        ShapePoint(
+            label=label,
+            share_frac=share,
+            tail=_tail(p50_ns, n),
+            warmup=MEASUREMENT.warmup,
+            provenance=PROVENANCE,
+        )
+        for label, share, p50_ns, n in (
+            ("(1, 128)", 0.7, 2.1e6, 840),
+            ("(1, 512)", 0.25, 7.9e6, 301),
+            ("(1, 2048)", 0.05, 31.0e6, 60),
+        )
+    ),
+    mixture=_tail(2.2e6, 1201),
+    preempted_frac=0.031,
+    p99_all_ns=41.0e6,
+    stop_reason="budget",
+    seed=0,
+    provenance=PROVENANCE,
+)
+NO_SHAPES = replace(
+    SHAPES,
+    points=(replace(SHAPES.points[0], tail=None),),
+    mixture=None,
+    p99_all_ns=None,
+    findings=(NO_CLEAN_BLOCK,),
 )

@@ -21,11 +21,13 @@ from .live_samples import (
     MEASUREMENT,
     NO_FIT,
     NO_HEADLINE,
+    NO_SHAPES,
     NOT_COMPARABLE,
     NOT_VERIFIABLE,
     NULL_KNEE,
     ONE_BATCH,
     PROVENANCE,
+    SHAPES,
     SWEEP,
     THREE_WAY,
     VERIFICATION,
@@ -130,7 +132,7 @@ TWO_FILES = replace(
         ),
         options=CaptureOptions(shapes=True, stacks=True),
         cost=ProfilerCost(
-            per_op_ns=812.0, low_ns=790.0, high_ns=840.0, chain=200, rounds=9, options=CaptureOptions(shapes=True)
+            per_row_ns=812.0, low_ns=790.0, high_ns=840.0, chain=200, rounds=9, options=CaptureOptions(shapes=True)
         ),
     ),
     reports=(TRACE, EMPTY_TRACE),
@@ -158,6 +160,8 @@ RECORDS = {
     "three_way": THREE_WAY,
     "not_comparable": NOT_COMPARABLE,
     "profile": PROFILE,
+    "shapes": SHAPES,
+    "no_shapes": NO_SHAPES,
     "verification": VERIFICATION,
     "not_verifiable": NOT_VERIFIABLE,
     "two_files": TWO_FILES,

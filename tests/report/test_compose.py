@@ -30,10 +30,12 @@ from .live_samples import (
     MEASUREMENT,
     NO_FIT,
     NO_HEADLINE,
+    NO_SHAPES,
     NOT_COMPARABLE,
     NOT_VERIFIABLE,
     NULL_KNEE,
     ONE_BATCH,
+    SHAPES,
     SWEEP,
     THREE_WAY,
     VERIFICATION,
@@ -213,16 +215,50 @@ def test_the_parts_of_the_window_sum_to_it(name: str) -> None:
         assert sum(bar.frac for bar in block.bars) == pytest.approx(1.0)
 
 
+def test_the_window_is_divided_by_what_ran_and_why_it_idled() -> None:
+    (bars, _) = blocks_of(compose(TRACE), Bars)
+    assert isinstance(bars, Bars)
+    shares = {bar.label: bar.frac * TRACE.totals.window_ns for bar in bars.bars}
+    idle = sum(ns for name, ns in shares.items() if not name.startswith("busy"))
+    assert idle == pytest.approx(TRACE.totals.idle_ns)
+    assert shares["busy, computation"] == pytest.approx(TRACE.timeline.computation_ns)
+    assert shares["host-starved, per-op"] == pytest.approx(TRACE.idle.host_starved.per_op_ns)
+    assert "loader" in bars.caption
+
+
+def test_a_cause_has_the_same_colour_in_every_report() -> None:
+    other = replace(
+        TRACE,
+        timeline=replace(TRACE.timeline, exposed_copy_ns=0),
+        idle=replace(TRACE.idle, synchronised_ns=0),
+    )
+    hues = [
+        {bar.label: bar.hue for block in compose(report).blocks if isinstance(block, Bars) for bar in block.bars}
+        for report in (TRACE, other)
+    ]
+    assert {label for label in hues[0] if label in hues[1]} >= {"host-starved, per-op", "dependency", "other"}
+    assert all(hues[1][label] == hue for label, hue in hues[0].items() if label in hues[1])
+    assert "busy" in hues[1]
+
+
+def test_a_mixture_bounds_its_tail_or_says_what_that_takes() -> None:
+    assert headline(SHAPES).figure == "p50 2.20 ms, p95 2.64 ms, p99 3.52 ms"
+    assert "at most 4.18 ms at 95 %" in headline(SHAPES).sentence
+    unbounded = replace(SHAPES, mixture=replace(SHAPES.points[2].tail, p99_high_ns=None))
+    assert "that takes 299 calls" in headline(unbounded).sentence
+    assert headline(NO_SHAPES).sentence.startswith("Every one of 96 blocks was preempted")
+
+
 def test_an_empty_trace_cannot_tell_and_says_why() -> None:
     assert headline(EMPTY_TRACE).figure == "Cannot tell"
     assert headline(EMPTY_TRACE).sentence == "The evidence does not decide: the trace holds no device row."
     assert "Read the findings first: no-device-rows." in shown(EMPTY_TRACE)
-    assert "There is no window" in shown(EMPTY_TRACE)
+    assert "there is no window to divide" in shown(EMPTY_TRACE)
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
     text = shown(MANY_FINDINGS)
-    assert "the 12 longest of 132" in text
+    assert "The 12 longest of 132" in text
     assert re.search(r"Read the findings first: ([a-z-]+, ){4}[a-z-]+ and \d+ more\.", text)
     (findings,) = blocks_of(compose(MANY_FINDINGS), Findings)
     assert isinstance(findings, Findings)

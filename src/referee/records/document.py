@@ -103,6 +103,8 @@ class Bar:
     frac: float
     text: str
     tone: Tone = "plain"
+    hue: int | None = None
+    """Which colour of the palette a part of a whole takes, so that one cause looks the same in every report."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,5 +113,5 @@ def _cost(capture: Capture) -> tuple[Fact, ...]:
     if capture.cost is not None:
         cost = capture.cost
         note = f"{format_range_ns(cost.low_ns, cost.high_ns)}, calibrated with {cost.options.words()} recorded"
-        facts.append(Fact(label="Cost of a recorded operator", value=format_ns(cost.per_op_ns), note=note))
+        facts.append(Fact(label="Cost of a recorded row", value=format_ns(cost.per_row_ns), note=note))
     return tuple(facts)

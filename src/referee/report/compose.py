@@ -12,6 +12,7 @@ from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
 from referee.records.profile import Profile
 from referee.records.schema import Record
+from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
 from referee.report.capture import compose_capture
@@ -20,6 +21,7 @@ from referee.report.compare import compose_comparison
 from referee.report.environment import compose_environment
 from referee.report.measurement import compose_measurement
 from referee.report.profile import compose_profile
+from referee.report.shape_set import compose_shape_set
 from referee.report.sweep import compose_sweep
 from referee.report.trace import compose_trace
 from referee.report.trace_set import compose_trace_set
@@ -33,6 +35,7 @@ __all__ = [
     "compose_environment",
     "compose_measurement",
     "compose_profile",
+    "compose_shape_set",
     "compose_sweep",
     "compose_trace",
     "compose_trace_set",
@@ -55,5 +58,6 @@ compose.register(Profile, compose_profile)
 compose.register(Profile, compose_profile)
 compose.register(Comparison, compose_comparison)
 compose.register(Verification, compose_verification)
+compose.register(ShapeSet, compose_shape_set)
 compose.register(Check, compose_check)
 compose.register(Environment, compose_environment)

@@ -7,6 +7,7 @@ from functools import singledispatch
 from importlib.resources import files
 
 from referee.records.document import (
+    Bar,
     Bars,
     Block,
     Column,
@@ -27,7 +28,7 @@ from referee.report.wording import SEVERITY_SIGNS, evidence_line, severity_order
 _NAME = 72
 """A name longer than this is shortened in the middle; the whole of it shows when pointed at."""
 
-_PARTS = 9
+_PARTS = 11
 """Colours that parts of a whole may take."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -128,7 +129,7 @@ def _(block: Bars) -> Iterator[str]:
         yield _stack(block)
     yield '<div class="bars">'
     for number, bar in enumerate(block.bars):
-        fill = f"f{number % _PARTS}" if block.stacked else f"f-{bar.tone}"
+        fill = _hue(bar, number) if block.stacked else f"f-{bar.tone}"
         chip = f'<svg class="chip" aria-hidden="true"><rect class="{fill}" width="11" height="11" rx="2"/></svg>'
         length = 1000 * min(1.0, max(0.0, bar.frac))
         yield f'<span class="label">{chip if block.stacked else ""}{text(bar.label)}</span>'
@@ -141,13 +142,17 @@ def _(block: Bars) -> Iterator[str]:
     yield "</div></figure>"
 
 
+def _hue(bar: Bar, number: int) -> str:
+    return f"f{(number if bar.hue is None else bar.hue) % _PARTS}"
+
+
 def _stack(block: Bars) -> str:
     parts = ['<svg class="stack" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label="']
     parts.append(text(", ".join(f"{bar.label} {bar.text}" for bar in block.bars)) + '">')
     start = 0.0
     for number, bar in enumerate(block.bars):
         length = 1000 * max(0.0, bar.frac)
-        parts.append(f'<rect class="f{number % _PARTS}" x="{start:.3f}" width="{length:.3f}" height="10"/>')
+        parts.append(f'<rect class="{_hue(bar, number)}" x="{start:.3f}" width="{length:.3f}" height="10"/>')
         start += length
     return "".join(parts) + "</svg>"
 

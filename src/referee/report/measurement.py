@@ -21,7 +21,7 @@ from referee.records.measurement import Measurement
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import CLOCKS, clock_name, context_lines, plural, sentence
-from referee.units import format_frac, format_ns, format_number, format_range_ns, format_ratio
+from referee.units import format_bytes, format_frac, format_ns, format_number, format_range_ns, format_ratio
 
 _SAME = 0.05
 """A naive claim within this share of the headline is called about the same."""
@@ -205,9 +205,19 @@ def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
             note=f"worth {format_number(measurement.n_eff)} independent ones; "
             f"{plural(measurement.blocks, 'block')} timed, {preempted}",
         ),
+        *_memory(measurement),
         Fact(label="Stopped because", value=measurement.stop_reason),
         Fact(label="Clock", value=clock_name(measurement.provenance)),
     )
+
+
+def _memory(measurement: Measurement) -> tuple[Fact, ...]:
+    """What one call asked of memory, where it was read."""
+    if measurement.peak_bytes is None and measurement.allocations is None:
+        return ()
+    peak = "not read" if measurement.peak_bytes is None else format_bytes(measurement.peak_bytes)
+    requests = "" if measurement.allocations is None else plural(measurement.allocations, "request")
+    return (Fact(label="Memory of a call", value=f"peak {peak}", note=requests),)
 
 
 def _warmup(measurement: Measurement) -> tuple[Fact, ...]:

@@ -35,8 +35,12 @@ _PROSE = 100
 _STYLES = {"plain": "", "good": "green", "warn": "yellow", "bad": "red", "note": "dim"}
 _SEVERITY_TONES = {"fatal": "red", "warning": "yellow", "info": "cyan"}
 _CURVES = ("cyan", "magenta", "yellow", "green", "blue", "red")
-_PARTS = ("blue", "yellow", "magenta", "cyan", "red", "green", "bright_yellow", "bright_magenta", "bright_black")
-_SHADES = "█▓▒░▚▞▖▝▘"
+_PARTS = (
+    *("blue", "bright_blue", "cyan", "yellow", "magenta", "bright_magenta", "green", "bright_green"),
+    *("red", "bright_red", "bright_black"),
+)
+_SHADES = "█▚▞▓▙▛▜▟▒░·"
+"""Parts of a whole; they differ without colour too."""
 
 Span = tuple[str, str]
 """A piece of text and its style."""
@@ -144,8 +148,8 @@ class _Layout:
                 yield [*head, (" " * (figure_room - cells(figure) + GAP), ""), (figure, tone)]
             else:
                 yield from self._hang(head, indent)
-                if figure:
-                    yield from self._prose_lines(figure, _STYLES[entry.tone], indent=indent)
+                for line in wrap(figure, self._prose - indent) if figure else ():
+                    yield [(pad(line, self._prose, right=True), _STYLES[entry.tone])]
             if against:
                 yield from self._prose_lines(against, "dim", indent=indent)
             if entry.text:
@@ -188,10 +192,11 @@ class _Layout:
         label_width = min(max(map(cells, labels), default=0), self._prose * 2 // 5)
         room = max(8, min(40, self._prose - label_width - text_width - sign - 2 - 2 * GAP))
         for number, (bar, label, text) in enumerate(zip(block.bars, labels, texts, strict=True)):
-            style = _PARTS[number % len(_PARTS)] if block.stacked else _STYLES[bar.tone] or "blue"
+            shade, hue = _part(bar, number)
+            style = hue if block.stacked else _STYLES[bar.tone] or "blue"
             lead: Line = [("  ", "")]
             if block.stacked:
-                lead.append((_SHADES[number % len(_SHADES)] + " ", style))
+                lead.append((f"{shade} ", style))
             lead.append((pad(shorten_middle(label, label_width), label_width + GAP), ""))
             body = [*lead, (pad(bar_text(bar.frac, room), room + GAP), style)]
             start = sum(cells(piece) for piece, _ in body)
@@ -276,6 +281,12 @@ def _flow(spans: Sequence[Span], width: int) -> Iterator[Line]:
     yield line
 
 
+def _part(bar: Bar, number: int) -> tuple[str, str]:
+    """The shade and the colour of a part of a whole."""
+    hue = number if bar.hue is None else bar.hue
+    return _SHADES[hue % len(_SHADES)], _PARTS[hue % len(_PARTS)]
+
+
 def _stack(bars: Sequence[Bar], width: int) -> Line:
     """The parts end to end; cells are dealt so that they fill the width exactly where the shares sum to one."""
     line: Line = []
@@ -284,5 +295,6 @@ def _stack(bars: Sequence[Bar], width: int) -> Line:
         start = round(done * width)
         done += max(0.0, bar.frac)
         count = min(width, round(done * width)) - start
-        line.append((_SHADES[number % len(_SHADES)] * max(0, count), _PARTS[number % len(_PARTS)]))
+        shade, hue = _part(bar, number)
+        line.append((shade * max(0, count), hue))
     return line

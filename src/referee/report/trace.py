@@ -24,6 +24,8 @@ from referee.units import format_count, format_frac, format_ns
 _MOST_STEPS = 12
 _MOST_KERNELS = 12
 
+_STEP_SOURCES = {"profiler-steps": "the profiler's steps", "named": "the step that was named"}
+
 
 def compose_trace(report: TraceReport) -> Document:
     """The report as a document."""
@@ -66,6 +68,8 @@ def reasoning_section(report: TraceReport) -> tuple[Block, ...]:
 
 def trace_blocks(report: TraceReport) -> tuple[Block, ...]:
     """Where the time went: the window, the law, utilisation, devices, steps, kernels and losses."""
+    if report.totals.window_ns <= 0:
+        return (*_window(report), *_steps(report))
     return (
         *_window(report),
         *_law(report),
@@ -78,22 +82,25 @@ def trace_blocks(report: TraceReport) -> tuple[Block, ...]:
 
 
 def _window(report: TraceReport) -> tuple[Block, ...]:
+    if report.totals.window_ns > 0:
+        return Heading(text="Where the window went"), idle_bars(report), Facts(facts=_counts(report))
     totals = report.totals
-    if totals.window_ns <= 0:
-        return (
-            Heading(text="Where the window went"),
-            Paragraph(text="There is no window: the file holds no device row that lasts.", tone="note"),
-            Facts(facts=_counts(report)),
-        )
     return (
-        Heading(text="Where the window went"),
-        idle_bars(report),
-        Facts(facts=_counts(report)),
+        Heading(text="What the file holds"),
+        Paragraph(text="No device row that lasts, so there is no window to divide and no law to hold it against."),
+        Facts(
+            facts=(
+                Fact(label="Operators", value=format_count(totals.ops), note=_operator_note(totals)),
+                Fact(label="Time in operators", value=format_ns(totals.self_cpu_ns)),
+                Fact(label="Runtime calls", value=format_count(totals.runtime_calls)),
+                Fact(label="Launches", value=format_count(totals.launches), note=_launch_note(totals)),
+            )
+        ),
     )
 
 
 def idle_bars(report: TraceReport) -> Bars:
-    """Busy time and every cause of idle time as parts of the window; the causes sum to idle exactly."""
+    """What ran and every cause of idle time as parts of the window; the causes sum to idle exactly."""
     totals, idle, starved = report.totals, report.idle, report.idle.host_starved
     causes = (
         ("host-starved, per-op", starved.per_op_ns),
@@ -105,16 +112,34 @@ def idle_bars(report: TraceReport) -> Bars:
         ("dependency", idle.dependency_ns),
         ("other", idle.other_ns),
     )
-    parts = [("busy", totals.busy_ns), *((name, ns) for name, ns in causes if ns)]
-    none = [name for name, ns in causes if not ns]
+    parts = [*_busy_parts(report), *causes]
+    none = [name.removeprefix("host-starved, ") for name, ns in causes if not ns]
     caption = (
         f"Window {format_ns(totals.window_ns)} = busy {format_ns(totals.busy_ns)} + idle {format_ns(totals.idle_ns)}; "
         "the causes sum to idle exactly."
     )
     if none and len(none) < len(causes):
-        caption += f" Zero: {'; '.join(none)}."
-    bars = (Bar(label=name, frac=ns / totals.window_ns, text=_share(ns, totals.window_ns)) for name, ns in parts)
+        caption += f" Zero: {', '.join(none)}."
+    window = totals.window_ns
+    bars = (
+        Bar(label=name, frac=ns / window, text=_share(ns, window), hue=hue)
+        for hue, (name, ns) in enumerate(parts)
+        if ns
+    )
     return Bars(bars=tuple(bars), caption=caption, stacked=True)
+
+
+def _busy_parts(report: TraceReport) -> tuple[tuple[str, int], ...]:
+    """Busy time by what ran, where computation and the exposed rest sum to it; else all of it as the first part."""
+    timeline = report.timeline
+    parts = (
+        ("busy, computation", timeline.computation_ns),
+        ("busy, exposed copies", timeline.exposed_copy_ns),
+        ("busy, exposed collectives", timeline.exposed_communication_ns),
+    )
+    if sum(ns for _, ns in parts) == report.totals.busy_ns:
+        return parts
+    return (("busy", report.totals.busy_ns), *((name, 0) for name, _ in parts[1:]))
 
 
 def _share(ns: int, window_ns: int) -> str:
@@ -145,7 +170,7 @@ def _counts(report: TraceReport) -> tuple[Fact, ...]:
         Fact(
             label="Operators",
             value=format_count(totals.ops),
-            note=f"{totals.ops_top:,} at the top, {totals.ops_aten_top:,} of aten at the top",
+            note=_operator_note(totals),
         ),
     ]
     if queue.median_ns is not None:
@@ -168,13 +193,19 @@ def _counts(report: TraceReport) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
+def _operator_note(totals: Totals) -> str:
+    return f"{totals.ops_top:,} at the top, {totals.ops_aten_top:,} of aten at the top"
+
+
 def _launch_note(totals: Totals) -> str:
     named = (
         (totals.launches_without_device_rows, "without a device row"),
         (totals.graph_launches, "of graphs"),
         (totals.device_rows_without_launch, "device rows without a launch"),
     )
-    return ", ".join(f"{count:,} {words}" for count, words in named if count) or "each with a device row"
+    return ", ".join(f"{count:,} {words}" for count, words in named if count) or (
+        "each with a device row" if totals.launches else ""
+    )
 
 
 def _law(report: TraceReport) -> tuple[Block, ...]:
@@ -240,18 +271,19 @@ def _steps(report: TraceReport) -> tuple[Block, ...]:
     if not steps:
         return ()
     shown = steps
-    caption = f"From {report.steps_from}."
+    caption = f"From {_STEP_SOURCES.get(report.steps_from, report.steps_from)}."
     if len(steps) > _MOST_STEPS:
         longest = sorted(steps, key=lambda step: -step.wall_ns)[:_MOST_STEPS]
         shown = tuple(step for step in steps if step in longest)[:_MOST_STEPS]
-        caption = f"From {report.steps_from}; the {_MOST_STEPS} longest of {len(steps):,}. The JSON lists all."
+        caption += f" The {_MOST_STEPS} longest of {len(steps):,}; the JSON lists all."
+    caption += " Busy is the device work that a step launched; in wall, what ran while it lasted."
     columns = (
         Column(title="Step", fit="shorten"),
         Column(title="Wall", align="right"),
         Column(title="Kernels", align="right"),
         Column(title="Ops", align="right", priority=3),
         Column(title="Busy", align="right"),
-        Column(title="In step", align="right", priority=2),
+        Column(title="In wall", align="right", priority=2),
         Column(title="Lead idle", align="right", priority=2),
         Column(title="Tail idle", align="right", priority=3),
     )
@@ -277,7 +309,7 @@ def _kernels(report: TraceReport) -> tuple[Block, ...]:
     total = report.totals.sum_ns
     rows = tuple(
         (
-            kernel.name,
+            kernel.name.removeprefix("void "),
             format_count(kernel.count),
             format_ns(kernel.sum_ns),
             format_frac(kernel.sum_ns / total) if total else "–",
@@ -310,7 +342,8 @@ def _losses(report: TraceReport) -> tuple[Block, ...]:
 
 def _loss(name: str, loss: Loss) -> Fact:
     if loss.recoverable_ns is None and loss.low_ns is None and loss.high_ns is None:
-        return Fact(label=name, value="not priced", note=loss.basis)
+        return Fact(label=name, value="not priced", note=loss.basis.removeprefix("not priced: "))
     value = format_ns(loss.recoverable_ns) if loss.recoverable_ns is not None else gain_words(loss.low_ns, loss.high_ns)
-    bounds = f"{gain_words(loss.low_ns, loss.high_ns)}; " if loss.recoverable_ns is not None else ""
+    known = loss.recoverable_ns is not None and not (loss.low_ns == loss.high_ns == loss.recoverable_ns)
+    bounds = f"{gain_words(loss.low_ns, loss.high_ns)}; " if known else ""
     return Fact(label=name, value=value, note=f"{bounds}basis: {loss.basis}")

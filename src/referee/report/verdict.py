@@ -110,4 +110,6 @@ def gain_words(low_ns: float | None, high_ns: float | None) -> str:
         return "gain not priced"
     if low_ns is None:
         return f"up to {format_ns(high_ns)}"
-    return f"at least {format_ns(low_ns)}" if high_ns is None else format_range_ns(low_ns, high_ns)
+    if high_ns is None:
+        return f"at least {format_ns(low_ns)}"
+    return format_range_ns(low_ns, high_ns)
