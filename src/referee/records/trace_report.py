@@ -93,6 +93,8 @@ class Utilisation:
     any_kernel_frac: float | None
     sm_weighted_frac: float | None
     useful_frac: float | None
+    any_kernel_peak_frac: float | None = None
+    """The largest share over samples of 1/6 s, as ``nvidia-smi`` takes them; ``None`` for shorter windows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +154,8 @@ class TopKernel:
 class Law:
     """t_step ≈ max(N_ops × t_cpu, Σ t_gpu): both sides, what the law predicts, what was seen, and the rest.
 
-    ``host_ns`` is the launch span minus waits; ``residual`` names what the law leaves unexplained.
+    ``host_ns`` is the launch span minus waits, ``device_ns`` the busiest device's busy time (rows that run side by side
+    count once); ``residual`` names what the law leaves unexplained.
     """
 
     n_ops: int

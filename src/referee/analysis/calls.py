@@ -1,0 +1,48 @@
+"""What does this call do? Families of runtime and driver calls by name, for every vendor whose names are known.
+
+A name decides only what no link can tell: that a call waits, frees, allocates, or orders streams. Whether a call
+launched something is decided by its link to a device row, never here.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from referee.trace.columns import CALL_KINDS, BoolColumn, RowNumbers, Trace
+
+WAITS = re.compile(r"synchroni[sz]e|EventsWait$|EventWait$|QueueFinish$", re.IGNORECASE)
+"""Calls that return only when device work is done: ``*Synchronize`` of CUDA, HIP, Level Zero and MTIA, and SYCL's."""
+
+COPIES = re.compile(r"memcpy(?!.*async)", re.IGNORECASE)
+"""Copies that are not asynchronous: ``cudaMemcpy``, ``hipMemcpyWithStream``, ``cuMemcpyDtoH_v2`` and their like."""
+
+FREES = re.compile(r"(Free|FreeHost|HostFree|FreeArray)(_v\d+)?$")
+"""Calls that wait for the device and then give memory back: ``cudaFree``, ``hipFree``, ``cuMemFree_v2``."""
+
+ALLOCATIONS = re.compile(
+    r"malloc|memalloc|hostalloc|allochost|memcreate|memmap|memunmap|memsetaccess|memrelease|memaddress|"
+    r"host(un)?register|mem(ory)?pool|free(async|host|array)?(_v\d+)?$",
+    re.IGNORECASE,
+)
+"""Calls that obtain or return memory from the driver."""
+
+EVENT_WAITS = re.compile(r"StreamWaitEvent|waitOnEvent|WaitValue", re.IGNORECASE)
+"""Calls that make a stream wait for another one's event."""
+
+GRAPH_LAUNCHES = re.compile(r"GraphLaunch", re.IGNORECASE)
+"""Calls that replay a recorded graph."""
+
+
+def names_matching(trace: Trace, pattern: re.Pattern[str]) -> BoolColumn:
+    """For each name code: does the name match? Names are few where rows are many."""
+    return np.fromiter((pattern.search(name) is not None for name in trace.names), dtype=bool, count=len(trace.names))
+
+
+def calls_named(trace: Trace, pattern: re.Pattern[str], *, among: RowNumbers | None = None) -> RowNumbers:
+    """Row numbers of the runtime and driver calls (or of those ``among``) whose name matches, in order of start."""
+    calls = trace.rows.of(*CALL_KINDS) if among is None else among
+    if not calls.size:
+        return calls
+    return calls[names_matching(trace, pattern)[trace.rows.name[calls]]]

@@ -1,0 +1,205 @@
+"""Which regime is a live run on the CPU in? From the null experiment: what does not grow with the batch is overhead.
+
+On a CPU the host is the device, so a step obeys t(b) = intercept + slope·b. ``overhead-bound``: the intercept, or the
+operators at their calibrated cost, outweighs slope·b at the batch measured; ``compute-bound``: the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+from referee.records.measurement import Fit, Sweep, SweepPoint
+from referee.records.verdict import Evidence, Regime, Verdict
+from referee.units import format_frac, format_ns, format_number
+
+OVERHEAD_FRAC = 0.60
+"""From this share of the time per call on, what does not grow with the batch names the regime."""
+COMPUTE_FRAC = 0.40
+"""Up to this share, arithmetic does. Between the two the verdict is mixed: the shares are within the fit's error."""
+NEAR_KNEE = 1.25
+"""Under the law of the larger (an asynchronous device), a batch this close to the knee is mixed."""
+
+GROWTH_SETTLES = 0.60
+"""Without a fit: the local exponent d ln t / d ln b from which on time grows with the batch; below 1 minus this not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """What the sweep says at one batch: the share that does not grow, how it was found, and its evidence."""
+
+    fixed_frac: float | None
+    evidence: tuple[Evidence, ...]
+    why_not: str = ""
+
+
+def judge_cpu(
+    sweep: Sweep | None,
+    *,
+    at: float | None = None,
+    n_ops: int | None = None,
+    op_ns: float | None = None,
+) -> Verdict:
+    """The CPU regime at the value ``at`` of the swept parameter (default: the largest swept).
+
+    ``n_ops`` operators a call at a calibrated ``op_ns`` each bound the overhead from the other side: an intercept may
+    also hold arithmetic that does not depend on the batch (an optimizer's update). Where the two disagree the verdict
+    is ``mixed``; without a usable sweep it is ``cannot-tell``.
+    """
+    points = () if sweep is None else tuple(p for p in sweep.points if p.median_ns is not None and p.value > 0)
+    if sweep is None or len(points) < 2:
+        return Verdict(
+            regime="cannot-tell",
+            evidence=(Evidence(name="null experiment", value=len(points), unit="points", threshold="2"),),
+            undecided_because="one-batch-size",
+            would_change="a sweep over at least four batch sizes: what does not grow with the batch is overhead",
+        )
+    point = _nearest(points, at)
+    median_ns = float(point.median_ns or 0.0)
+    head = (
+        Evidence(name=f"time per call at {sweep.parameter} {format_number(point.value)}", value=median_ns, unit="ns"),
+        _per_item(points, point),
+    )
+    reading = _read(sweep.fit, points, point)
+    ops = _ops_evidence(n_ops, op_ns, median_ns=median_ns)
+    return Verdict(
+        regime=(regime := _name(reading.fixed_frac, _ops_frac(n_ops, op_ns, median_ns=median_ns))),
+        evidence=(*head, *reading.evidence, *ops),
+        undecided_because=_because(regime, reading, ops),
+        would_change=_would_change(sweep, point, regime),
+    )
+
+
+def _nearest(points: Sequence[SweepPoint], at: float | None) -> SweepPoint:
+    if at is None or at <= 0:
+        return max(points, key=lambda p: p.value)
+    return min(points, key=lambda p: abs(log(p.value / at)))
+
+
+def _per_item(points: Sequence[SweepPoint], point: SweepPoint) -> Evidence:
+    """Time per item here against the best over the sweep."""
+    per_item = {p.value: float(p.median_ns or 0.0) / p.value for p in points}
+    best = min(per_item, key=lambda value: per_item[value])
+    ratio = per_item[point.value] / per_item[best] if per_item[best] else None
+    return Evidence(
+        name="time per item against the best of the sweep",
+        value=ratio,
+        unit="ratio",
+        threshold="1",
+        so=f"{format_ns(per_item[point.value])} here, {format_ns(per_item[best])} at {format_number(best)}",
+    )
+
+
+def _read(fit: Fit, points: Sequence[SweepPoint], point: SweepPoint) -> _Reading:
+    if fit.law in ("sum", "max") and fit.host_ns is not None and fit.slope_ns is not None:
+        return _read_sum(fit, point) if fit.law == "sum" else _read_max(fit, point)
+    return _read_growth(fit, points, point)
+
+
+def _read_sum(fit: Fit, point: SweepPoint) -> _Reading:
+    fixed_ns = max(0.0, (fit.host_ns or 0.0) + (fit.fixed_ns or 0.0))
+    growing_ns = max(0.0, (fit.slope_ns or 0.0) * point.value)
+    frac = fixed_ns / (fixed_ns + growing_ns) if fixed_ns + growing_ns else None
+    return _Reading(fixed_frac=frac, evidence=_law_evidence(fit, frac, fixed_ns=fixed_ns, growing_ns=growing_ns))
+
+
+def _read_max(fit: Fit, point: SweepPoint) -> _Reading:
+    """The larger of the two sides is the time: the other one is hidden, so sides are compared, not added."""
+    host_ns = max(0.0, fit.host_ns or 0.0)
+    growing_ns = max(0.0, (fit.fixed_ns or 0.0) + (fit.slope_ns or 0.0) * point.value)
+    frac = host_ns / (host_ns + growing_ns) if host_ns + growing_ns else None
+    if frac is not None:
+        near = host_ns < NEAR_KNEE * growing_ns and growing_ns < NEAR_KNEE * host_ns
+        frac = 0.5 if near else float(host_ns > growing_ns)
+    return _Reading(fixed_frac=frac, evidence=_law_evidence(fit, frac, fixed_ns=host_ns, growing_ns=growing_ns))
+
+
+def _law_evidence(fit: Fit, frac: float | None, *, fixed_ns: float, growing_ns: float) -> tuple[Evidence, ...]:
+    error = f", held-out error {format_frac(fit.error_frac)}" if fit.error_frac is not None else ""
+    knee = (
+        Evidence(name="null experiment: knee", value=fit.knee, so="where what grows equals what does not")
+        if fit.knee is not None
+        else Evidence(name="null experiment: knee", value=None, so=fit.why_no_knee)
+    )
+    share = Evidence(
+        name="null experiment: share that does not grow with the batch",
+        value=frac,
+        unit="frac",
+        threshold=f"overhead from {format_frac(OVERHEAD_FRAC)}, arithmetic up to {format_frac(COMPUTE_FRAC)}",
+        so=f"law {fit.law}{error}: {format_ns(fixed_ns)} does not grow, {format_ns(growing_ns)} grows",
+    )
+    return share, knee
+
+
+def _read_growth(fit: Fit, points: Sequence[SweepPoint], point: SweepPoint) -> _Reading:
+    """Without a law: how steeply does time grow between the neighbours of the batch?"""
+    ordered = sorted(points, key=lambda p: p.value)
+    index = ordered.index(point)
+    low, high = ordered[max(index - 1, 0)], ordered[min(index + 1, len(ordered) - 1)]
+    growth = log(float(high.median_ns or 1.0) / float(low.median_ns or 1.0)) / log(high.value / low.value)
+    so = f"from {format_number(low.value)} to {format_number(high.value)}; no law fits: {fit.why_no_knee}"
+    evidence = Evidence(
+        name="null experiment: local growth d ln t / d ln b",
+        value=growth,
+        threshold=f"{GROWTH_SETTLES:.2f} grows with the batch, {1 - GROWTH_SETTLES:.2f} does not",
+        so=so,
+    )
+    return _Reading(fixed_frac=min(1.0, max(0.0, 1 - growth)), evidence=(evidence,), why_not=fit.why_no_knee)
+
+
+def _ops_frac(n_ops: int | None, op_ns: float | None, *, median_ns: float) -> float | None:
+    if not n_ops or not op_ns or median_ns <= 0:
+        return None
+    return min(1.0, n_ops * op_ns / median_ns)
+
+
+def _ops_evidence(n_ops: int | None, op_ns: float | None, *, median_ns: float) -> tuple[Evidence, ...]:
+    frac = _ops_frac(n_ops, op_ns, median_ns=median_ns)
+    if frac is None:
+        return ()
+    return (
+        Evidence(
+            name="host: N_ops × calibrated cost per operator",
+            value=frac,
+            unit="frac",
+            threshold=f"overhead from {format_frac(OVERHEAD_FRAC)}, arithmetic up to {format_frac(COMPUTE_FRAC)}",
+            so=f"{n_ops:,} × {format_ns(op_ns)} of {format_ns(median_ns)}",
+        ),
+    )
+
+
+def _name(fixed_frac: float | None, ops_frac: float | None) -> Regime:
+    """One side alone decides; where both are known they must agree."""
+    known = [_side(frac) for frac in (fixed_frac, ops_frac) if frac is not None]
+    if not known:
+        return "cannot-tell"
+    return known[0] if len(set(known)) == 1 else "mixed"
+
+
+def _side(fixed_frac: float) -> Regime:
+    if fixed_frac >= OVERHEAD_FRAC:
+        return "overhead-bound"
+    return "compute-bound" if fixed_frac <= COMPUTE_FRAC else "mixed"
+
+
+def _because(regime: Regime, reading: _Reading, ops: Sequence[Evidence]) -> str | None:
+    if regime == "cannot-tell":
+        return "no-fit"
+    if regime != "mixed":
+        return None
+    if ops:
+        return "the sweep and the operators' own cost do not name the same side"
+    return f"overhead is {format_frac(reading.fixed_frac)} of the time per call"
+
+
+def _would_change(sweep: Sweep, point: SweepPoint, regime: Regime) -> str:
+    knee = sweep.fit.knee
+    if knee is None:
+        return f"a sweep that reaches further on both sides of {sweep.parameter} {format_number(point.value)}"
+    ratio = OVERHEAD_FRAC / (1 - OVERHEAD_FRAC)
+    if regime == "overhead-bound":
+        return f"{sweep.parameter} above {format_number(knee * ratio)} (compute-bound there), or fewer operators a call"
+    if regime == "compute-bound":
+        return f"{sweep.parameter} below {format_number(knee / ratio)} (overhead-bound there)"
+    return f"{sweep.parameter} well above or well below the knee at {format_number(knee)}"

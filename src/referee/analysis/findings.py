@@ -1,0 +1,127 @@
+"""What limits this answer? Findings on a trace that follow from its analysis (the reader adds its own)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from referee.analysis.regime import what_is_missing
+from referee.analysis.steps import lead_findings
+from referee.analysis.study import Study
+from referee.records.finding import Finding, Scalar
+from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE
+from referee.units import format_count, format_frac, format_ns
+
+UNSEEN_FRAC = 0.01
+"""Unseen gaps below this share of the window are not worth a sentence."""
+
+
+def trace_findings(study: Study) -> tuple[Finding, ...]:
+    """The reader's findings, then those of the analysis."""
+    return (
+        *study.trace.findings,
+        *_missing(study),
+        *_calls_without_rows(study),
+        *_unlinked(study),
+        *_unseen(study),
+        *lead_findings(study.steps),
+    )
+
+
+def _missing(study: Study) -> tuple[Finding, ...]:
+    code = what_is_missing(study.trace, study.totals)
+    if code is None:
+        return ()
+    totals = study.totals
+    evidence: dict[str, Scalar] = {
+        "device_rows": totals.device_rows,
+        "kernels": totals.kernels,
+        "launches": totals.launches,
+        "launches_without_device_rows": totals.launches_without_device_rows,
+    }
+    messages = {
+        "no-device-rows": "The trace holds no device row and no launch: there is no device verdict.",
+        "no-kernel-rows": f"None of the {format_count(totals.device_rows)} device rows is known to be a kernel.",
+        "few-device-rows": "One device row alone has no window in which anything could be idle.",
+        "lost-device-rows": f"{format_count(totals.launches_without_device_rows)} of "
+        f"{format_count(totals.launches)} launches have no device row: device activity was lost or not recorded.",
+    }
+    hints = {
+        "no-device-rows": "Record with ProfilerActivity.CUDA (or the device's own), and check that this build of "
+        "PyTorch sees the device. An empty device side is not an idle device.",
+        "no-kernel-rows": "Record a stretch in which the model computes on the device.",
+        "few-device-rows": "Record at least one whole step.",
+        "lost-device-rows": "Check the profiler's permissions and the driver, flush before exporting, and do not "
+        "record while a graph is being captured.",
+    }
+    return (Finding(code=code, severity="warning", message=messages[code], evidence=evidence, hint=hints[code]),)
+
+
+def _calls_without_rows(study: Study) -> tuple[Finding, ...]:
+    """Calls that hand work to a device, judged by their names' other calls, without a device row of their own."""
+    trace = study.trace
+    rows = trace.rows
+    launched = trace.links.launch_of[rows.of(*DEVICE_KINDS)]
+    launched = launched[launched != NONE]
+    if not launched.size:
+        return ()
+    calls = rows.of(*CALL_KINDS)
+    with_rows = np.zeros(len(rows), dtype=bool)
+    with_rows[launched] = True
+    hands_over = np.zeros(len(trace.names), dtype=bool)
+    hands_over[rows.name[launched]] = True
+    hands_over |= np.fromiter((_fills(name) for name in trace.names), dtype=bool, count=len(trace.names))
+    bare = calls[~with_rows[calls] & hands_over[rows.name[calls]]]
+    if not bare.size:
+        return ()
+    counts = Counter(trace.names[int(code)] for code in rows.name[bare])
+    named = ", ".join(f"{name} {count:,} times" for name, count in counts.most_common(4))
+    return (
+        Finding(
+            code="launch-without-rows",
+            severity="info",
+            message=f"Calls that can hand over work have no device row of their own: {named}.",
+            evidence=dict(counts.most_common(8)),
+            hint="In a healthy trace some of these do nothing on the device, such as a fill of nothing.",
+        ),
+    )
+
+
+def _fills(name: str) -> bool:
+    """A call of the fill family: it may have no device row even where every other call has one."""
+    return name.startswith(("cudaMemset", "hipMemset", "cuMemset"))
+
+
+def _unlinked(study: Study) -> tuple[Finding, ...]:
+    totals = study.totals
+    if not totals.device_rows_without_launch:
+        return ()
+    linked = totals.device_rows - totals.device_rows_without_launch
+    return (
+        Finding(
+            code="unlinked-rows",
+            severity="warning",
+            message=f"{format_count(totals.device_rows_without_launch)} of {format_count(totals.device_rows)} device "
+            "rows have no launch in the file: they count in the totals, not per step and not in the queue.",
+            evidence={"unlinked": totals.device_rows_without_launch, "linked": linked},
+            hint="They were launched before recording began, or the file carries no correlation ids; "
+            "a warm-up phase of the profiler's schedule, ended by a synchronise, avoids the former.",
+        ),
+    )
+
+
+def _unseen(study: Study) -> tuple[Finding, ...]:
+    idle, window_ns = study.idle, study.totals.window_ns
+    if not window_ns or idle.unseen_ns < UNSEEN_FRAC * window_ns:
+        return ()
+    return (
+        Finding(
+            code="unseen",
+            severity="warning",
+            message=f"For {format_ns(idle.unseen_ns)} ({format_frac(idle.unseen_ns / window_ns)} of the window) the "
+            "device did nothing although its next work was queued.",
+            evidence={"unseen_ns": idle.unseen_ns, "window_ns": window_ns},
+            hint="Another process or stream may have held the device, or its work was not recorded.",
+        ),
+    )

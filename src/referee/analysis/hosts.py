@@ -1,0 +1,181 @@
+"""What was the host doing, if it was neither waiting nor launching? Loader, allocator, one-off work, pauses.
+
+Only the threads that launch device work, and those that carry the step frames, count: a loader or an allocator in a
+helper thread holds nobody up.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from referee.analysis.calls import ALLOCATIONS, WAITS, calls_named, names_matching
+from referee.analysis.owner import Enclosing
+from referee.trace.columns import CALL_KINDS, NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
+from referee.trace.intervals import EMPTY, IntervalSet, union
+from referee.units import NS_PER_MS
+
+HOST_KINDS = (
+    Kind.OPERATOR,
+    Kind.STEP,
+    Kind.LOADER,
+    Kind.ANNOTATION,
+    Kind.PYTHON,
+    Kind.RUNTIME,
+    Kind.DRIVER,
+)
+"""The kinds of rows that show a host thread at work."""
+
+SILENT_NS = 2 * NS_PER_MS
+"""Eager Python starts or ends a row every few tens of microseconds; two milliseconds without one are something else."""
+
+SHRINKS = 10
+"""An operator that takes ten times as long as it does later was doing something for the first time."""
+
+FOLLOWERS = 5
+"""How many rows after a silent stretch are looked at for signs of compilation."""
+
+RECURS = 3
+"""A stretch that is followed by the same compiled code this often is no compilation."""
+
+COMPILED = re.compile(
+    r"fused|fallback|compile|inductor|_dynamo|triton|tensorexpr|fusiongroup|nvrtc|cuModuleLoad|cuLibraryLoad",
+    re.IGNORECASE,
+)
+"""Names of fused, fallback and compilation rows: what runs just after it was built."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stretches:
+    """Silent stretches of the launching threads, in order, and which of them are one-off costs."""
+
+    start_ns: IntColumn
+    end_ns: IntColumn
+    one_off: BoolColumn
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """What the launching threads did, as unions of intervals; later ones may overlap earlier ones."""
+
+    loader: IntervalSet
+    allocator: IntervalSet
+    one_off: IntervalSet
+    pause: IntervalSet
+
+
+def launching_threads(trace: Trace) -> IntColumn:
+    """Codes of the threads that launch device work or carry step frames."""
+    rows = trace.rows
+    launches = np.flatnonzero(trace.links.is_launch)
+    return np.unique(rows.thread[np.concatenate((launches, rows.of(Kind.STEP)))]).astype(np.int64)
+
+
+def observe_host(trace: Trace, *, silent: bool) -> Host:
+    """The unions for the launching threads; silent stretches are looked for only if ``silent``."""
+    rows = trace.rows
+    threads = launching_threads(trace)
+
+    def spans(members: RowNumbers) -> IntervalSet:
+        members = members[np.isin(rows.thread[members], threads)]
+        return union(rows.start_ns[members], rows.end_ns[members])
+
+    stretches = silent_stretches(trace, threads) if silent else None
+    return Host(
+        loader=spans(rows.of(Kind.LOADER)),
+        allocator=spans(calls_named(trace, ALLOCATIONS)),
+        one_off=_part(stretches, of_one_off=True) if stretches else EMPTY,
+        pause=_part(stretches, of_one_off=False) if stretches else EMPTY,
+    )
+
+
+def _part(stretches: Stretches, *, of_one_off: bool) -> IntervalSet:
+    chosen = stretches.one_off == of_one_off
+    return union(stretches.start_ns[chosen], stretches.end_ns[chosen])
+
+
+def silent_stretches(trace: Trace, threads: IntColumn) -> Stretches:
+    """Stretches of 2 ms or more in which no row of the threads starts or ends, between their first and last row.
+
+    A heuristic: a stretch is a *one-off* cost if a launch or another call that is no wait holds it, if the operator
+    that holds it takes at most a tenth of the time later, or if compiled code follows it for the first time; every
+    other stretch is a *pause*.
+    """
+    rows = trace.rows
+    host = rows.of(*HOST_KINDS)
+    host = host[np.isin(rows.thread[host], threads)]
+    start_ns, end_ns = _quiet(rows.start_ns[host], rows.end_ns[host])
+    one_off = np.zeros(start_ns.size, dtype=bool)
+    if start_ns.size:
+        middle_ns = (start_ns + end_ns) // 2
+        one_off = (
+            _held_by_call(trace, host, middle_ns)
+            | _held_by_shrinking_operator(trace, host, middle_ns)
+            | _compiled_after(trace, host, middle_ns=middle_ns, end_ns=end_ns)
+        )
+    return Stretches(start_ns=start_ns, end_ns=end_ns, one_off=one_off)
+
+
+def _quiet(start_ns: IntColumn, end_ns: IntColumn) -> tuple[IntColumn, IntColumn]:
+    """Stretches of at least 2 ms without a start or an end; ``start_ns`` is sorted."""
+    if not start_ns.size:
+        return start_ns, end_ns
+    edges = np.append(start_ns, max(int(end_ns.max()), int(start_ns[-1])))
+    wide = np.flatnonzero(np.diff(edges) >= SILENT_NS)
+    low, high = edges[wide], edges[wide + 1]
+    # Only ends that fall into a wide stretch between starts can cut it: sort those alone.
+    slot = np.searchsorted(low, end_ns, side="right") - 1
+    inside = (slot >= 0) & (end_ns < high[np.maximum(slot, 0)]) if low.size else np.zeros(end_ns.size, dtype=bool)
+    marks = np.unique(np.concatenate((low, high, end_ns[inside])))
+    begin, finish = marks[:-1], marks[1:]
+    slot = np.searchsorted(low, begin, side="right") - 1
+    keep = (finish - begin >= SILENT_NS) & (slot >= 0)
+    keep &= finish <= high[np.maximum(slot, 0)] if low.size else False
+    return begin[keep], finish[keep]
+
+
+def _innermost(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> RowNumbers:
+    """The row that covers each moment and began last, over all threads of ``host``, or :data:`NONE`."""
+    position = Enclosing(trace.rows.start_ns[host], trace.rows.end_ns[host]).at(moment_ns)
+    return np.where(position == NONE, NONE, host[np.maximum(position, 0)])
+
+
+def _held_by_call(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> BoolColumn:
+    """The innermost row is a call that is no wait, or a frame of a compiler."""
+    holder = _innermost(trace, host, moment_ns)
+    safe = np.maximum(holder, 0)
+    name = trace.rows.name[safe]
+    call = np.isin(trace.rows.kind[safe], CALL_KINDS) & ~names_matching(trace, WAITS)[name]
+    frame = (trace.rows.kind[safe] == Kind.PYTHON) & names_matching(trace, COMPILED)[name]
+    held: BoolColumn = (holder != NONE) & (call | frame)
+    return held
+
+
+def _held_by_shrinking_operator(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> BoolColumn:
+    """The innermost operator is at least ten times as long as the median of its later instances."""
+    rows = trace.rows
+    operators = host[rows.kind[host] == Kind.OPERATOR]
+    holder = _innermost(trace, operators, moment_ns) if operators.size else np.full(moment_ns.size, NONE)
+    shrinks = np.zeros(moment_ns.size, dtype=bool)
+    for row in np.unique(holder[holder != NONE]):
+        twins = operators[(rows.name[operators] == rows.name[row]) & (rows.start_ns[operators] >= rows.end_ns[row])]
+        if twins.size:
+            later_ns = float(np.median(rows.end_ns[twins] - rows.start_ns[twins]))
+            shrinks[holder == row] = rows.end_ns[row] - rows.start_ns[row] >= SHRINKS * later_ns
+    return shrinks
+
+
+def _compiled_after(trace: Trace, host: RowNumbers, *, middle_ns: IntColumn, end_ns: IntColumn) -> BoolColumn:
+    """One of the next rows is compiled code that does not follow such stretches again and again."""
+    rows = trace.rows
+    matching = names_matching(trace, COMPILED)
+    after = np.searchsorted(rows.start_ns[host], end_ns, side="left")[:, None] + np.arange(FOLLOWERS)[None, :]
+    names = rows.name[host[np.minimum(after, host.size - 1)]]
+    compiled = matching[names] & (after < host.size)
+    found = compiled.any(axis=1)
+    follower = names[np.arange(middle_ns.size), compiled.argmax(axis=1)]
+    _, code, times = np.unique(np.where(found, follower, NONE), return_inverse=True, return_counts=True)
+    once: BoolColumn = found & (times[code] < RECURS)
+    return once

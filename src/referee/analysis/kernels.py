@@ -1,0 +1,59 @@
+"""Which kernels take the time, and what kind of work is each: computation, a collective, a copy?"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from referee.analysis.calls import names_matching
+from referee.records.trace_report import TopKernel
+from referee.trace.columns import DEVICE_KINDS, BoolColumn, Kind, RowNumbers, Trace
+
+COLLECTIVES = re.compile(
+    r"nccl|rccl|mscclpp|msccl|oneccl|hccl|nvshmem|multimem|cross_device_reduce|custom_ar_|"
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
+    re.IGNORECASE,
+)
+"""Kernels that talk to other devices: the collective libraries, and the all-reduce kernels of inference servers."""
+
+MOST_KERNELS = 50
+"""Names kept in a report."""
+
+
+def is_collective(trace: Trace, rows: RowNumbers) -> BoolColumn:
+    """Which of these device rows are collectives: kernels whose name says so, never copies or fills."""
+    mask: BoolColumn = names_matching(trace, COLLECTIVES)[trace.rows.name[rows]]
+    mask &= trace.rows.kind[rows] == Kind.KERNEL
+    return mask
+
+
+def is_copy(trace: Trace, rows: RowNumbers) -> BoolColumn:
+    """Which of these device rows are copies by a device's engine (fills are not: they write what will be computed)."""
+    mask: BoolColumn = trace.rows.kind[rows] == Kind.MEMCPY
+    return mask
+
+
+def top_kernels(trace: Trace, *, most: int = MOST_KERNELS) -> tuple[TopKernel, ...]:
+    """The device rows grouped by name, longest in all first; ties by name."""
+    rows = trace.rows
+    device_rows = rows.of(*DEVICE_KINDS)
+    if not device_rows.size:
+        return ()
+    duration_ns = rows.end_ns[device_rows] - rows.start_ns[device_rows]
+    names, code = np.unique(rows.name[device_rows], return_inverse=True)
+    sums = np.zeros(names.size, dtype=np.int64)
+    np.add.at(sums, code, duration_ns)
+    counts = np.bincount(code, minlength=names.size)
+    order = sorted(range(names.size), key=lambda i: (-int(sums[i]), trace.names[int(names[i])]))[:most]
+    by_name = np.argsort(code, kind="stable")
+    begin = np.concatenate(([0], np.cumsum(counts)))
+    return tuple(
+        TopKernel(
+            name=trace.names[int(names[i])],
+            count=int(counts[i]),
+            sum_ns=int(sums[i]),
+            median_ns=float(np.median(duration_ns[by_name[begin[i] : begin[i + 1]]])),
+        )
+        for i in order
+    )

@@ -1,0 +1,79 @@
+"""Which regime is it? The rules that turn shares of the window into one word, or into a reason for none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from referee.analysis.shares import Share, Shares
+from referee.records.trace_report import Totals
+from referee.records.verdict import Regime
+from referee.trace.columns import DEVICE_KINDS, Trace
+from referee.units import format_frac
+
+NAMES_FRAC = 0.24
+"""A loss below this share of the window names nothing. On 41 labelled traces any value from 0.15 to 0.27 gives the same
+answers."""
+RIVAL_FRAC = 0.7
+"""A second loss of this share of the first one, itself above the threshold, makes the verdict mixed."""
+CLEAR_PER_OP_FRAC = 0.40
+"""Between the threshold and this, per-op idle is partly what recording added: mixed."""
+BUSY_FRAC = 0.60
+"""A window this busy in which no loss stands out is compute-bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The regime; ``because`` is a finding code where it is ``cannot-tell``, words where it is ``mixed``."""
+
+    regime: Regime
+    because: str | None = None
+
+
+def decide(trace: Trace, totals: Totals, shares: Shares) -> Decision:
+    """The regime of the window, by the losses over it."""
+    missing = what_is_missing(trace, totals)
+    if missing is not None:
+        return Decision(regime="cannot-tell", because=missing)
+    return decide_by_shares(shares)
+
+
+def what_is_missing(trace: Trace, totals: Totals) -> str | None:
+    """The finding code of what a verdict would need and the trace does not hold; ``None`` if it may be given."""
+    if totals.device_rows == 0:
+        return "lost-device-rows" if totals.launches else "no-device-rows"
+    if totals.kernels == 0:
+        return "no-kernel-rows"
+    if totals.device_rows < 2 or totals.window_ns <= 0:
+        return "few-device-rows"
+    if totals.launches and 2 * _lost_launches(trace, totals) >= totals.launches:
+        return "lost-device-rows"
+    return None
+
+
+def _lost_launches(trace: Trace, totals: Totals) -> int:
+    """Launches whose device rows are not in the file: rows that carry no correlation id may belong to any of them."""
+    device_rows = trace.rows.of(*DEVICE_KINDS)
+    anonymous = int((trace.rows.correlation[device_rows] <= 0).sum())
+    return max(0, totals.launches_without_device_rows - anonymous)
+
+
+def decide_by_shares(shares: Shares) -> Decision:
+    """The regime from the shares alone."""
+    first, second = shares.losses[:2]
+    if first.frac < NAMES_FRAC:
+        if shares.busy_frac >= BUSY_FRAC:
+            return Decision(regime="compute-bound")
+        words = f"the window is {format_frac(shares.busy_frac)} busy, and no loss reaches {format_frac(NAMES_FRAC)}"
+        return Decision(regime="mixed", because=words)
+    if second.frac >= NAMES_FRAC and second.frac >= RIVAL_FRAC * first.frac:
+        return Decision(regime="mixed", because=f"{_words(first)} and {_words(second)}")
+    if first.name == "per-op" and first.frac < CLEAR_PER_OP_FRAC:
+        words = f"{_words(first)}, between {format_frac(NAMES_FRAC)} and {format_frac(CLEAR_PER_OP_FRAC)}"
+        return Decision(regime="mixed", because=words)
+    if first.regime == "cannot-tell":
+        return Decision(regime="cannot-tell", because="unseen")
+    return Decision(regime=first.regime, because=_words(first) if first.regime == "mixed" else None)
+
+
+def _words(share: Share) -> str:
+    return f"{share.name} {format_frac(share.frac)} of the window"

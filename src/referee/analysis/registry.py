@@ -1,0 +1,45 @@
+"""Which analyses of a trace are there? Each with its name (the field of the report), its question, and what it needs.
+
+A new analysis is one file with a pure function, one line here, and one test. Reports are built from this list alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from referee.analysis.evidence import judge
+from referee.analysis.findings import trace_findings
+from referee.analysis.kernels import top_kernels
+from referee.analysis.remedies import remedies
+from referee.analysis.study import Study
+from referee.trace.totals import device_totals
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One analysis: the report's field, the question it answers, what it needs to have something to say, and how."""
+
+    name: str
+    question: str
+    needs: str
+    run: Callable[[Study], object]
+
+
+ANALYSES: tuple[Analysis, ...] = (
+    Analysis("totals", "How much of everything is there?", "nothing", lambda s: s.totals),
+    Analysis("devices", "How much on each device?", "device rows", lambda s: device_totals(s.trace)),
+    Analysis("idle", "Why was the device idle?", "linked device rows", lambda s: s.idle),
+    Analysis("timeline", "What ran when something ran?", "device rows", lambda s: s.timeline),
+    Analysis("utilisation", "How busy was the device?", "device rows", lambda s: s.utilisation),
+    Analysis("queue", "How long did work wait?", "linked device rows", lambda s: s.queue),
+    Analysis("law", "What does the law say?", "launches and device rows", lambda s: s.law),
+    Analysis("steps", "What did each step do?", "steps", lambda s: s.steps),
+    Analysis("steps_from", "Where do the steps come from?", "nothing", lambda s: s.trace.steps_from),
+    Analysis("top_kernels", "Which kernels take the time?", "device rows", lambda s: top_kernels(s.trace)),
+    Analysis("verdict", "Which regime is it?", "at least two device rows, kernels among them", judge),
+    Analysis("losses", "What do the three losses cost?", "linked device rows", lambda s: s.losses),
+    Analysis("remedies", "What would help?", "linked device rows", remedies),
+    Analysis("findings", "What limits this answer?", "nothing", trace_findings),
+)
+"""Every analysis of a trace, in the order of the report."""

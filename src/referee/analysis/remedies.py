@@ -1,0 +1,235 @@
+"""What would help, and how much could it recover? Remedies named per cause, those that could recover most first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from referee.analysis.calls import names_matching
+from referee.analysis.regime import NAMES_FRAC, decide
+from referee.analysis.study import Study
+from referee.records.trace_report import Loss
+from referee.records.verdict import Remedy
+from referee.trace.columns import Kind
+from referee.trace.intervals import measure, overlap_ns, union
+
+_OPTIMIZER = re.compile(r"^Optimizer\.step")
+_PAGEABLE = re.compile("pageable", re.IGNORECASE)
+
+WORTH_FRAC = 0.01
+"""A remedy that could recover less of the window than this is not named."""
+
+
+def remedies(study: Study) -> tuple[Remedy, ...]:
+    """Ranked by the most they could recover per step (without steps: over the window); unpriced ones last."""
+    if study.totals.window_ns <= 0 or not study.totals.kernels:
+        return ()
+    steps = max(1, sum(1 for step in study.steps if step.kernels))
+    found = [remedy for name in _SOURCES for remedy in name(study, steps)]
+    worth_ns = WORTH_FRAC * study.totals.window_ns / steps
+    kept = [remedy for remedy in found if remedy.high_ns is None or remedy.high_ns >= worth_ns]
+    return tuple(sorted(kept, key=lambda remedy: -1.0 if remedy.high_ns is None else -remedy.high_ns))
+
+
+def _remedy(
+    name: str,
+    attacks: str,
+    how: str,
+    *,
+    high_ns: float | None,
+    steps: int,
+    basis: str,
+    low_ns: float | None = 0,
+) -> Remedy:
+    per = ", per step" if steps > 1 else ", over the window"
+    return Remedy(
+        name=name,
+        attacks=attacks,
+        how=how,
+        low_ns=None if low_ns is None else low_ns / steps,
+        high_ns=None if high_ns is None else high_ns / steps,
+        basis=basis if high_ns is None else f"{basis}{per}",
+    )
+
+
+def _priced(loss: Loss) -> tuple[float, float]:
+    return float(loss.low_ns or 0), float(loss.high_ns or 0)
+
+
+def _fewer_launches(study: Study, steps: int) -> Iterator[Remedy]:
+    loss = study.losses.per_op_overhead
+    low_ns, high_ns = _priced(loss)
+    if not high_ns:
+        return
+    yield _remedy(
+        "Record the step once and replay it as a graph",
+        "per-op CPU overhead",
+        'torch.compile(model, mode="reduce-overhead"), or torch.cuda.graph with static inputs',
+        low_ns=low_ns,
+        high_ns=high_ns,
+        steps=steps,
+        basis="idle while the host issued operators, less the cost of replay",
+    )
+    yield _remedy(
+        "Give the device more work per operator: a larger batch",
+        "per-op CPU overhead",
+        "referee sweep TARGET --values 8,16,32,64,128",
+        high_ns=None,
+        low_ns=None,
+        steps=steps,
+        basis="the same operators are issued whatever the batch; only the sweep says where that ends",
+    )
+    optimizer_ns = _optimizer_idle_ns(study)
+    if optimizer_ns:
+        yield _remedy(
+            "Update all parameters in one call",
+            "per-op CPU overhead of the optimizer",
+            "torch.optim.AdamW(params, fused=True), or foreach=True where there is no fused form",
+            high_ns=optimizer_ns,
+            steps=steps,
+            basis="idle while the optimizer's own operators were issued",
+        )
+
+
+def _optimizer_idle_ns(study: Study) -> int:
+    """Per-op idle inside the optimizer's step frames."""
+    rows = study.trace.rows
+    frames = rows.of(Kind.ANNOTATION, Kind.OPERATOR)
+    frames = frames[names_matching(study.trace, _OPTIMIZER)[rows.name[frames]]]
+    inside = union(rows.start_ns[frames], rows.end_ns[frames])
+    return sum(
+        int(np.minimum(g.per_op_ns, overlap_ns(g.start_ns, g.host_end_ns, within=inside)).sum()) for g in study.gaps
+    )
+
+
+def _no_waits(study: Study, steps: int) -> Iterator[Remedy]:
+    if study.idle.synchronised_ns:
+        yield _remedy(
+            "Stop asking the device for values inside the step",
+            "waits of the host",
+            "hoist .item(), .cpu(), .tolist(), print(tensor) and boolean tests of tensors out of the loop; "
+            "replace x[mask] by torch.where; log every N steps",
+            high_ns=study.idle.synchronised_ns,
+            steps=steps,
+            basis="idle behind calls that wait for the device",
+        )
+
+
+def _faster_loader(study: Study, steps: int) -> Iterator[Remedy]:
+    if study.idle.host_starved.loader_ns:
+        yield _remedy(
+            "Load the next batch while this one is computed",
+            "the data loader",
+            "DataLoader(…, num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True)",
+            high_ns=study.idle.host_starved.loader_ns,
+            steps=steps,
+            basis="idle while the loop stood in the data loader",
+        )
+
+
+def _hidden_copies(study: Study, steps: int) -> Iterator[Remedy]:
+    if not study.timeline.exposed_copy_ns:
+        return
+    pageable_ns = _pageable_ns(study)
+    if pageable_ns:
+        yield _remedy(
+            "Pin the host memory and copy without blocking",
+            "pageable copies",
+            "DataLoader(…, pin_memory=True) and tensor.to(device, non_blocking=True)",
+            high_ns=min(pageable_ns, study.timeline.exposed_copy_ns),
+            steps=steps,
+            basis="exposed copies from or to pageable memory",
+        )
+    yield _remedy(
+        "Copy the next batch on a stream of its own while this one is computed",
+        "exposed copies",
+        "with torch.cuda.stream(copy_stream): batch = batch.to(device, non_blocking=True), from pinned memory",
+        high_ns=study.timeline.exposed_copy_ns,
+        steps=steps,
+        basis="copies that no computation hides",
+    )
+
+
+def _pageable_ns(study: Study) -> int:
+    rows = study.trace.rows
+    copies = rows.of(Kind.MEMCPY)
+    copies = copies[names_matching(study.trace, _PAGEABLE)[rows.name[copies]]]
+    return measure(union(rows.start_ns[copies], rows.end_ns[copies]))
+
+
+def _hidden_collectives(study: Study, steps: int) -> Iterator[Remedy]:
+    if study.timeline.exposed_communication_ns:
+        yield _remedy(
+            "Hide the collectives behind computation, or send less",
+            "exposed communication",
+            "DistributedDataParallel(bucket_cap_mb=…, gradient_as_bucket_view=True), no_sync() while accumulating, "
+            "a bf16 compression hook; compare the ranks first: a late rank makes all others wait",
+            high_ns=study.timeline.exposed_communication_ns,
+            steps=steps,
+            basis="collectives that no computation hides",
+        )
+
+
+def _warm_first(study: Study, steps: int) -> Iterator[Remedy]:
+    starved = study.idle.host_starved
+    if starved.one_off_ns:
+        yield _remedy(
+            "Pay first-time costs before the loop, and measure after them",
+            "first-time costs",
+            "run a few steps before the profiler's active phase; CUDA_MODULE_LOADING=EAGER; "
+            "keep the compile cache (TORCHINDUCTOR_CACHE_DIR)",
+            high_ns=starved.one_off_ns,
+            steps=steps,
+            basis="idle behind stretches that look like loading, compilation or autotuning (a heuristic)",
+        )
+    if starved.allocator_ns:
+        yield _remedy(
+            "Keep the driver out of the loop's allocations",
+            "allocator",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep shapes fixed; reuse buffers with out=; "
+            "do not call empty_cache()",
+            high_ns=starved.allocator_ns,
+            steps=steps,
+            basis="idle behind allocation calls that reached the driver",
+        )
+
+
+def _find_the_pause(study: Study, steps: int) -> Iterator[Remedy]:
+    if study.idle.host_starved.pause_ns:
+        yield _remedy(
+            "Find what the host does when it does nothing that is recorded",
+            "pauses of the host",
+            "record with with_stack=True, and look for files, locks, logging and garbage collection",
+            high_ns=study.idle.host_starved.pause_ns,
+            steps=steps,
+            basis="stretches of at least 2 ms without a host row",
+        )
+
+
+def _less_device_work(study: Study, steps: int) -> Iterator[Remedy]:
+    if decide(study.trace, study.totals, study.shares).regime == "compute-bound" or (
+        study.shares.busy_frac >= 1 - NAMES_FRAC
+    ):
+        yield _remedy(
+            "Give the device less to do: lower precision and fused operators",
+            "device time",
+            'torch.set_float32_matmul_precision("high"), torch.autocast(device, torch.bfloat16), torch.compile(model)',
+            high_ns=None,
+            low_ns=None,
+            steps=steps,
+            basis="the device is the limit; only trying says what its kernels gain",
+        )
+
+
+_SOURCES: tuple[Callable[[Study, int], Iterator[Remedy]], ...] = (
+    _fewer_launches,
+    _no_waits,
+    _faster_loader,
+    _hidden_copies,
+    _hidden_collectives,
+    _warm_first,
+    _find_the_pause,
+    _less_device_work,
+)

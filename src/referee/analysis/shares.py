@@ -1,0 +1,82 @@
+"""What does each loss take of the window? The figures from which the regime is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from referee.analysis.idle import Gaps
+from referee.records.trace_report import Idle, Timeline, Totals
+from referee.records.verdict import Regime
+from referee.trace.columns import Trace
+
+RECURS_SHARE = 0.5
+"""Allocator time is cold unless at least this share of it falls after the first step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """One loss: its name, its time, its share of the window, and the regime that it names if it is the largest."""
+
+    name: str
+    ns: int
+    frac: float
+    regime: Regime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """The losses, largest first, and the busy share."""
+
+    losses: tuple[Share, ...]
+    busy_frac: float
+    window_ns: int
+    allocator_recurs: bool
+
+    def frac(self, name: str) -> float:
+        """The share of one loss."""
+        return next(share.frac for share in self.losses if share.name == name)
+
+
+def share_out(trace: Trace, gaps: Sequence[Gaps], *, totals: Totals, idle: Idle, timeline: Timeline) -> Shares:
+    """Every loss as a share of the window, whole devices added up.
+
+    Allocator time counts with the one-off costs, unless at least half of it falls after the first step (without steps:
+    after the first third of the window): then it is a loss of its own that recurs.
+    """
+    recurs = _allocator_recurs(trace, gaps)
+    starved = idle.host_starved
+    unlinked_ns = sum(int(g.unlinked_ns.sum()) for g in gaps)
+    named: tuple[tuple[str, int, Regime], ...] = (
+        ("per-op", starved.per_op_ns, "launch-bound"),
+        ("loader", starved.loader_ns, "input-bound"),
+        ("synchronised", idle.synchronised_ns, "sync-bound"),
+        ("exposed copies", timeline.exposed_copy_ns, "transfer-bound"),
+        ("exposed communication", timeline.exposed_communication_ns, "communication-bound"),
+        ("first-time costs", starved.one_off_ns + (0 if recurs else starved.allocator_ns), "cold"),
+        ("recurring allocator", starved.allocator_ns if recurs else 0, "mixed"),
+        ("pauses", starved.pause_ns, "mixed"),
+        ("unseen and unlinked", idle.unseen_ns + unlinked_ns, "cannot-tell"),
+    )
+    window_ns = max(totals.window_ns, 1)
+    losses = [Share(name=name, ns=ns, frac=ns / window_ns, regime=regime) for name, ns, regime in named]
+    return Shares(
+        losses=tuple(sorted(losses, key=lambda share: -share.ns)),
+        busy_frac=totals.busy_ns / window_ns,
+        window_ns=totals.window_ns,
+        allocator_recurs=recurs,
+    )
+
+
+def _allocator_recurs(trace: Trace, gaps: Sequence[Gaps]) -> bool:
+    """At least half of the idle time behind the allocator began after the first step."""
+    late_ns = total_ns = 0
+    for device_gaps in gaps:
+        starved_ns = device_gaps.allocator_ns
+        if not starved_ns.any():
+            continue
+        begin_ns, end_ns = int(device_gaps.start_ns[0]), int(device_gaps.end_ns[-1])
+        warm_ns = trace.steps[0].end_ns if trace.steps else begin_ns + (end_ns - begin_ns) // 3
+        late_ns += int(starved_ns[device_gaps.start_ns >= warm_ns].sum())
+        total_ns += int(starved_ns.sum())
+    return total_ns > 0 and late_ns >= RECURS_SHARE * total_ns

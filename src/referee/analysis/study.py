@@ -1,0 +1,80 @@
+"""What do the analyses share? One trace, and everything about it that more than one of them needs, found once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from referee.analysis.idle import Gaps, find_gaps, sum_idle
+from referee.analysis.law import apply_law
+from referee.analysis.losses import price_losses
+from referee.analysis.queue import queue_delay
+from referee.analysis.shares import Shares, share_out
+from referee.analysis.steps import step_reports
+from referee.analysis.timeline import partition_busy
+from referee.analysis.utilisation import utilisation
+from referee.analysis.work import Work, work_by_device
+from referee.records.trace_report import Idle, Law, Losses, QueueDelay, StepReport, Timeline, Totals, Utilisation
+from referee.trace.columns import Trace
+from referee.trace.totals import totals
+
+
+class Study:
+    """A trace under study. Nothing is computed before it is asked for, and nothing twice."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    @cached_property
+    def works(self) -> tuple[Work, ...]:
+        """The device rows of each device."""
+        return work_by_device(self.trace)
+
+    @cached_property
+    def gaps(self) -> tuple[Gaps, ...]:
+        """Every idle interval of each device, with its causes."""
+        return find_gaps(self.trace, self.works)
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Counts and sums."""
+        return totals(self.trace)
+
+    @cached_property
+    def idle(self) -> Idle:
+        """The causes of idle time."""
+        return sum_idle(self.gaps)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What busy time consists of."""
+        return partition_busy(self.trace, self.works)
+
+    @cached_property
+    def shares(self) -> Shares:
+        """What each loss takes of the window."""
+        return share_out(self.trace, self.gaps, totals=self.totals, idle=self.idle, timeline=self.timeline)
+
+    @cached_property
+    def queue(self) -> QueueDelay:
+        """How long work waited in the queue."""
+        return queue_delay(self.works)
+
+    @cached_property
+    def law(self) -> Law:
+        """The law against the window."""
+        return apply_law(self.trace, self.works, totals=self.totals, idle=self.idle)
+
+    @cached_property
+    def steps(self) -> tuple[StepReport, ...]:
+        """The steps."""
+        return step_reports(self.trace, self.works)
+
+    @cached_property
+    def utilisation(self) -> Utilisation:
+        """How busy the device was, in three ways."""
+        return utilisation(self.trace, self.works)
+
+    @cached_property
+    def losses(self) -> Losses:
+        """The three losses of eager mode."""
+        return price_losses(self.trace, self.gaps, idle=self.idle)

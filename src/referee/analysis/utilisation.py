@@ -1,0 +1,40 @@
+"""How busy was the device? Figures side by side that disagree on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from referee.analysis.work import Work, window_ns
+from referee.records.trace_report import Utilisation
+from referee.trace.columns import Kind, Trace
+from referee.trace.intervals import measure, overlap_ns, union
+
+SAMPLE_NS = 1_000_000_000 // 6
+"""``nvidia-smi`` reports the share of a sampling period in which any kernel ran: between 1 s and 1/6 s by product."""
+
+
+def utilisation(trace: Trace, works: Sequence[Work]) -> Utilisation:
+    """The share of the window in which any kernel was resident, and its maximum over 1/6 s samples.
+
+    Copies and fills are no kernels. SM-weighted and useful figures need the launch shapes that rows carry in their
+    arguments; they are ``None`` where those were not read.
+    """
+    total_ns = window_ns(works)
+    if total_ns <= 0:
+        return Utilisation(any_kernel_frac=None, sm_weighted_frac=None, useful_frac=None)
+    resident_ns, peaks = 0, []
+    for work in works:
+        kernel = np.isin(trace.rows.kind[work.rows], (Kind.KERNEL, Kind.DEVICE_OTHER))
+        resident = union(work.start_ns[kernel], work.end_ns[kernel])
+        resident_ns += measure(resident)
+        edges = np.arange(work.begin_ns, work.finish_ns + 1, SAMPLE_NS, dtype=np.int64)
+        if edges.size > 1:
+            peaks.append(int(overlap_ns(edges[:-1], edges[1:], within=resident).max()) / SAMPLE_NS)
+    return Utilisation(
+        any_kernel_frac=resident_ns / total_ns,
+        sm_weighted_frac=None,
+        useful_frac=None,
+        any_kernel_peak_frac=max(peaks, default=None),
+    )
