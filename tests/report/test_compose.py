@@ -249,6 +249,12 @@ def test_a_mixture_bounds_its_tail_or_says_what_that_takes() -> None:
     assert headline(NO_SHAPES).sentence.startswith("Every one of 96 blocks was preempted")
 
 
+def test_steps_without_a_device_show_the_host_alone() -> None:
+    text = shown(replace(EMPTY_TRACE, steps=TRACE.steps))
+    assert "Step Wall Ops ProfilerStep#0 8.04 ms 1,530" in text
+    assert "Lead idle" not in text
+
+
 def test_an_empty_trace_cannot_tell_and_says_why() -> None:
     assert headline(EMPTY_TRACE).figure == "Cannot tell"
     assert headline(EMPTY_TRACE).sentence == "The evidence does not decide: the trace holds no device row."

@@ -25,7 +25,7 @@ from referee.report.layout import shorten_middle
 from referee.report.svg import render_plot, text
 from referee.report.wording import SEVERITY_SIGNS, evidence_line, severity_order
 
-_NAME = 72
+_NAME = 70
 """A name longer than this is shortened in the middle; the whole of it shows when pointed at."""
 
 _PARTS = 11

@@ -35,6 +35,9 @@ _DEVICE_LIMITS, _HOST_LIMITS = 0.5, 0.9
 _MOST_SAMPLES = 600
 """More points than a page shows apart."""
 
+_FEW = 10
+"""No more samples than this are labelled one by one."""
+
 _WIDE = 4
 """Samples that spread over more than this factor are drawn on a logarithmic axis."""
 
@@ -264,6 +267,7 @@ def _samples(measurement: Measurement) -> tuple[Block, ...]:
             x_label="block, in the order taken",
             y_label="time per call",
             log_x=False,
+            x_ticks=tuple(x for x, _ in numbered) if len(numbered) <= _FEW else (),
             log_y=max(ys) > _WIDE * min(ys),
             height="short",
         ),

@@ -14,7 +14,7 @@ from referee.records.document import (
     Paragraph,
     Table,
 )
-from referee.records.trace_report import Loss, Totals, TraceReport
+from referee.records.trace_report import Loss, StepReport, Totals, TraceReport
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.verdict import gain_words, reasoning_blocks, remedy_blocks, verdict_headline
@@ -276,31 +276,41 @@ def _steps(report: TraceReport) -> tuple[Block, ...]:
         longest = sorted(steps, key=lambda step: -step.wall_ns)[:_MOST_STEPS]
         shown = tuple(step for step in steps if step in longest)[:_MOST_STEPS]
         caption += f" The {_MOST_STEPS} longest of {len(steps):,}; the JSON lists all."
+    if not report.totals.device_rows:
+        rows = tuple((step.name, format_ns(step.wall_ns), format_count(step.ops)) for step in shown)
+        return Heading(text="Steps"), Table(columns=_HOST_STEP_COLUMNS, rows=rows, caption=caption)
     caption += " Busy is the device work that a step launched; in wall, what ran while it lasted."
-    columns = (
-        Column(title="Step", fit="shorten"),
-        Column(title="Wall", align="right"),
-        Column(title="Kernels", align="right"),
-        Column(title="Ops", align="right", priority=3),
-        Column(title="Busy", align="right"),
-        Column(title="In wall", align="right", priority=2),
-        Column(title="Lead idle", align="right", priority=2),
-        Column(title="Tail idle", align="right", priority=3),
+    return Heading(text="Steps"), Table(columns=_STEP_COLUMNS, rows=tuple(map(_step, shown)), caption=caption)
+
+
+_STEP_COLUMNS = (
+    Column(title="Step", fit="shorten"),
+    Column(title="Wall", align="right"),
+    Column(title="Kernels", align="right"),
+    Column(title="Ops", align="right", priority=3),
+    Column(title="Busy", align="right"),
+    Column(title="In wall", align="right", priority=2),
+    Column(title="Lead idle", align="right", priority=2),
+    Column(title="Tail idle", align="right", priority=3),
+)
+_HOST_STEP_COLUMNS = (
+    Column(title="Step", fit="shorten"),
+    Column(title="Wall", align="right"),
+    Column(title="Ops", align="right"),
+)
+
+
+def _step(step: StepReport) -> tuple[str, ...]:
+    return (
+        step.name,
+        format_ns(step.wall_ns),
+        format_count(step.kernels),
+        format_count(step.ops),
+        format_ns(step.busy_ns),
+        format_ns(step.busy_in_step_ns),
+        format_ns(step.lead_idle_ns),
+        format_ns(step.tail_idle_ns),
     )
-    rows = tuple(
-        (
-            step.name,
-            format_ns(step.wall_ns),
-            format_count(step.kernels),
-            format_count(step.ops),
-            format_ns(step.busy_ns),
-            format_ns(step.busy_in_step_ns),
-            format_ns(step.lead_idle_ns),
-            format_ns(step.tail_idle_ns),
-        )
-        for step in shown
-    )
-    return Heading(text="Steps"), Table(columns=columns, rows=rows, caption=caption)
 
 
 def _kernels(report: TraceReport) -> tuple[Block, ...]:
