@@ -35,14 +35,17 @@ GRAPH_LAUNCHES = re.compile(r"GraphLaunch", re.IGNORECASE)
 """Calls that replay a recorded graph."""
 
 
-def names_matching(trace: Trace, pattern: re.Pattern[str]) -> BoolColumn:
-    """For each name code: does the name match? Names are few where rows are many."""
-    return np.fromiter((pattern.search(name) is not None for name in trace.names), dtype=bool, count=len(trace.names))
+def named(trace: Trace, rows: RowNumbers, pattern: re.Pattern[str]) -> BoolColumn:
+    """Which of these rows have a name that matches? Each name that occurs among them is looked at once."""
+    codes = trace.rows.name[rows]
+    matches = np.zeros(max(len(trace.names), 1), dtype=bool)
+    for code in np.flatnonzero(np.bincount(codes, minlength=1)):
+        matches[code] = pattern.search(trace.names[code]) is not None
+    flags: BoolColumn = matches[codes]
+    return flags
 
 
 def calls_named(trace: Trace, pattern: re.Pattern[str], *, among: RowNumbers | None = None) -> RowNumbers:
     """Row numbers of the runtime and driver calls (or of those ``among``) whose name matches, in order of start."""
     calls = trace.rows.of(*CALL_KINDS) if among is None else among
-    if not calls.size:
-        return calls
-    return calls[names_matching(trace, pattern)[trace.rows.name[calls]]]
+    return calls[named(trace, calls, pattern)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from referee.analysis.calls import ALLOCATIONS, WAITS, calls_named, names_matching
+from referee.analysis.calls import ALLOCATIONS, WAITS, calls_named, named
 from referee.analysis.owner import Enclosing
 from referee.trace.columns import CALL_KINDS, NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.intervals import EMPTY, IntervalSet, union
@@ -66,11 +66,13 @@ class Host:
     pause: IntervalSet
 
 
-def launching_threads(trace: Trace) -> IntColumn:
-    """Codes of the threads that launch device work or carry step frames."""
+def launching_threads(trace: Trace) -> BoolColumn:
+    """For each thread code: does the thread launch device work or carry step frames?"""
     rows = trace.rows
-    launches = np.flatnonzero(trace.links.is_launch)
-    return np.unique(rows.thread[np.concatenate((launches, rows.of(Kind.STEP)))]).astype(np.int64)
+    flags = np.zeros(max(len(trace.threads), 1), dtype=bool)
+    flags[rows.thread[np.flatnonzero(trace.links.is_launch)]] = True
+    flags[rows.thread[rows.of(Kind.STEP)]] = True
+    return flags
 
 
 def observe_host(trace: Trace, *, silent: bool) -> Host:
@@ -79,7 +81,7 @@ def observe_host(trace: Trace, *, silent: bool) -> Host:
     threads = launching_threads(trace)
 
     def spans(members: RowNumbers) -> IntervalSet:
-        members = members[np.isin(rows.thread[members], threads)]
+        members = members[threads[rows.thread[members]]]
         return union(rows.start_ns[members], rows.end_ns[members])
 
     stretches = silent_stretches(trace, threads) if silent else None
@@ -96,7 +98,7 @@ def _part(stretches: Stretches, *, of_one_off: bool) -> IntervalSet:
     return union(stretches.start_ns[chosen], stretches.end_ns[chosen])
 
 
-def silent_stretches(trace: Trace, threads: IntColumn) -> Stretches:
+def silent_stretches(trace: Trace, threads: BoolColumn) -> Stretches:
     """Stretches of 2 ms or more in which no row of the threads starts or ends, between their first and last row.
 
     A heuristic: a stretch is a *one-off* cost if a launch or another call that is no wait holds it, if the operator
@@ -105,7 +107,7 @@ def silent_stretches(trace: Trace, threads: IntColumn) -> Stretches:
     """
     rows = trace.rows
     host = rows.of(*HOST_KINDS)
-    host = host[np.isin(rows.thread[host], threads)]
+    host = host[threads[rows.thread[host]]]
     start_ns, end_ns = _quiet(rows.start_ns[host], rows.end_ns[host])
     one_off = np.zeros(start_ns.size, dtype=bool)
     if start_ns.size:
@@ -146,9 +148,8 @@ def _held_by_call(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> BoolC
     """The innermost row is a call that is no wait, or a frame of a compiler."""
     holder = _innermost(trace, host, moment_ns)
     safe = np.maximum(holder, 0)
-    name = trace.rows.name[safe]
-    call = np.isin(trace.rows.kind[safe], CALL_KINDS) & ~names_matching(trace, WAITS)[name]
-    frame = (trace.rows.kind[safe] == Kind.PYTHON) & names_matching(trace, COMPILED)[name]
+    call = np.isin(trace.rows.kind[safe], CALL_KINDS) & ~named(trace, safe, WAITS)
+    frame = (trace.rows.kind[safe] == Kind.PYTHON) & named(trace, safe, COMPILED)
     held: BoolColumn = (holder != NONE) & (call | frame)
     return held
 
@@ -159,8 +160,12 @@ def _held_by_shrinking_operator(trace: Trace, host: RowNumbers, moment_ns: IntCo
     operators = host[rows.kind[host] == Kind.OPERATOR]
     holder = _innermost(trace, operators, moment_ns) if operators.size else np.full(moment_ns.size, NONE)
     shrinks = np.zeros(moment_ns.size, dtype=bool)
+    by_name = operators[np.argsort(rows.name[operators], kind="stable")]
+    names = rows.name[by_name]
     for row in np.unique(holder[holder != NONE]):
-        twins = operators[(rows.name[operators] == rows.name[row]) & (rows.start_ns[operators] >= rows.end_ns[row])]
+        low, high = np.searchsorted(names, (rows.name[row], rows.name[row] + 1))
+        twins = by_name[low:high]
+        twins = twins[np.searchsorted(rows.start_ns[twins], rows.end_ns[row]) :]
         if twins.size:
             later_ns = float(np.median(rows.end_ns[twins] - rows.start_ns[twins]))
             shrinks[holder == row] = rows.end_ns[row] - rows.start_ns[row] >= SHRINKS * later_ns
@@ -170,12 +175,11 @@ def _held_by_shrinking_operator(trace: Trace, host: RowNumbers, moment_ns: IntCo
 def _compiled_after(trace: Trace, host: RowNumbers, *, middle_ns: IntColumn, end_ns: IntColumn) -> BoolColumn:
     """One of the next rows is compiled code that does not follow such stretches again and again."""
     rows = trace.rows
-    matching = names_matching(trace, COMPILED)
     after = np.searchsorted(rows.start_ns[host], end_ns, side="left")[:, None] + np.arange(FOLLOWERS)[None, :]
-    names = rows.name[host[np.minimum(after, host.size - 1)]]
-    compiled = matching[names] & (after < host.size)
+    follower_rows = host[np.minimum(after, host.size - 1)]
+    compiled = named(trace, follower_rows.ravel(), COMPILED).reshape(after.shape) & (after < host.size)
     found = compiled.any(axis=1)
-    follower = names[np.arange(middle_ns.size), compiled.argmax(axis=1)]
+    follower = rows.name[follower_rows[np.arange(middle_ns.size), compiled.argmax(axis=1)]]
     _, code, times = np.unique(np.where(found, follower, NONE), return_inverse=True, return_counts=True)
     once: BoolColumn = found & (times[code] < RECURS)
     return once

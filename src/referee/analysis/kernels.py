@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from referee.analysis.calls import names_matching
+from referee.analysis.calls import named
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DEVICE_KINDS, BoolColumn, Kind, RowNumbers, Trace
 
@@ -23,8 +23,7 @@ MOST_KERNELS = 50
 
 def is_collective(trace: Trace, rows: RowNumbers) -> BoolColumn:
     """Which of these device rows are collectives: kernels whose name says so, never copies or fills."""
-    mask: BoolColumn = names_matching(trace, COLLECTIVES)[trace.rows.name[rows]]
-    mask &= trace.rows.kind[rows] == Kind.KERNEL
+    mask: BoolColumn = (trace.rows.kind[rows] == Kind.KERNEL) & named(trace, rows, COLLECTIVES)
     return mask
 
 

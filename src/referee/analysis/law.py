@@ -48,7 +48,7 @@ def _host_ns(trace: Trace, works: Sequence[Work]) -> int | None:
         return None
     start_ns, end_ns = int(rows.start_ns[launches].min()), int(rows.end_ns[launches].max())
     waits = np.unique(np.concatenate([find_waits(trace, work).rows for work in works or (None,)]))
-    waits = waits[np.isin(rows.thread[waits], launching_threads(trace))]
+    waits = waits[launching_threads(trace)[rows.thread[waits]]]
     waited = union(rows.start_ns[waits], rows.end_ns[waits])
     return end_ns - start_ns - measure(clip(waited, start=start_ns, end=end_ns))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from referee.analysis.calls import names_matching
+from referee.analysis.calls import named
 from referee.analysis.regime import NAMES_FRAC, decide
 from referee.analysis.study import Study
 from referee.records.trace_report import Loss
@@ -97,7 +97,7 @@ def _optimizer_idle_ns(study: Study) -> int:
     """Per-op idle inside the optimizer's step frames."""
     rows = study.trace.rows
     frames = rows.of(Kind.ANNOTATION, Kind.OPERATOR)
-    frames = frames[names_matching(study.trace, _OPTIMIZER)[rows.name[frames]]]
+    frames = frames[named(study.trace, frames, _OPTIMIZER)]
     inside = union(rows.start_ns[frames], rows.end_ns[frames])
     return sum(
         int(np.minimum(g.per_op_ns, overlap_ns(g.start_ns, g.host_end_ns, within=inside)).sum()) for g in study.gaps
@@ -155,7 +155,7 @@ def _hidden_copies(study: Study, steps: int) -> Iterator[Remedy]:
 def _pageable_ns(study: Study) -> int:
     rows = study.trace.rows
     copies = rows.of(Kind.MEMCPY)
-    copies = copies[names_matching(study.trace, _PAGEABLE)[rows.name[copies]]]
+    copies = copies[named(study.trace, copies, _PAGEABLE)]
     return measure(union(rows.start_ns[copies], rows.end_ns[copies]))
 
 
