@@ -1,1 +1,23 @@
-"""How long does it take? The plan, the only timing loop, stopping rules, guards, the sweep."""
+"""How long does it take? The plan, the only timing loop, stopping rules, guards, sweep, compare.
+
+This package and the function ``referee.bench(f, *args)`` share a name, and importing a module of the package makes
+``referee.bench`` the package. So the package itself can be called: whichever of the two a user meets, it does the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class _CallablePackage(ModuleType):
+    """A package that answers a call with :func:`referee.api.bench`."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        # By name: this layer does not know the interface above it.
+        return import_module("referee.api").bench(*args, **options)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -39,7 +39,7 @@ SPREAD_FACTOR = 3.0
 """One call must cost this many times its own spread more than settling alone, or nothing can be concluded."""
 
 _FRESH_BLOCK_NS = 100_000
-_FRESH_MOST = 32
+_FRESH_MOST = 8
 
 Outcome = Literal["ran", "did-not-run", "cannot-prove"]
 
@@ -157,6 +157,8 @@ def judge(
 def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
     """What the proof means for the number."""
     if proof.outcome == "cannot-prove":
+        if device.settling is Settling.SYNCHRONOUS:
+            return ()  # nothing is deferred there: a result that is kept would have shown, a slow machine need not
         return (
             Finding(
                 code="work-not-proved",
@@ -183,26 +185,34 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
 
 
 def _one_call(fresh: Callable[[], Step], *, device: Device) -> tuple[float, float, float]:
-    """One call on fresh inputs: its median, its spread (interquartile range), and the cost of settling alone.
+    """One call on fresh inputs: its median, its spread (twice median less lower quartile), and the cost of settling.
+
+    The spread is that of the lower half, because what disturbs a reading only ever lengthens it.
 
     On a synchronous device several fresh calls make one reading: a single cold call of a few microseconds would be
     mostly the cost of being cold.
     """
-    several = 1
+    several, alive = 1, list[Step]()
     if device.settling is Settling.SYNCHRONOUS:
-        several = min(_FRESH_MOST, max(1, _FRESH_BLOCK_NS // max(1, round(_fresh_block(fresh, 1, device=device)[0]))))
+        several = min(
+            _FRESH_MOST, max(1, _FRESH_BLOCK_NS // max(1, round(_fresh_block(fresh, 1, device=device, alive=alive)[0])))
+        )
     readings, settles = [], []
     for _ in range(REPEATS):
-        one_ns, settle_ns = _fresh_block(fresh, several, device=device)
+        one_ns, settle_ns = _fresh_block(fresh, several, device=device, alive=alive)
         readings.append(one_ns)
         settles.append(settle_ns)
-    low, middle, high = np.quantile(readings, (0.25, 0.5, 0.75))
-    return float(middle), float(high - low), float(np.median(settles)) / several
+    low, middle = np.quantile(readings, (0.25, 0.5))
+    return float(middle), float(2 * (middle - low)), float(np.median(settles)) / several
 
 
-def _fresh_block(fresh: Callable[[], Step], count: int, *, device: Device) -> tuple[float, float]:
-    """Time per call of ``count`` calls, each on inputs of its own, and the cost of settling their outputs once more."""
+def _fresh_block(fresh: Callable[[], Step], count: int, *, device: Device, alive: list[Step]) -> tuple[float, float]:
+    """Time per call of ``count`` calls, each on inputs of its own, and the cost of settling their outputs once more.
+
+    The steps are kept in ``alive``: a cache that goes by identity would take a new input for one that has died.
+    """
     steps = [fresh() for _ in range(count)]
+    alive += steps
     device.settle()
     start_ns = device.now_ns()
     outputs = [step() for step in steps]

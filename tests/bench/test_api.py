@@ -1,0 +1,197 @@
+"""The Python interface. Times are not asserted here: what is measured, on what, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import referee
+from referee.errors import OptionError, UserError
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+SHORT = "30ms"
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_one_liner_states_what_was_measured() -> None:
+    found = referee.bench(torch.add, torch.randn(8, 4), torch.randn(8, 4), budget=SHORT)
+    assert found.name == "add"
+    assert found.provenance.dtype == "float32"
+    assert [(s.shape, s.count) for s in found.provenance.shapes] == [((8, 4), 2)]
+    assert found.provenance.value("method.clock") == "settled_amortised"
+    assert found.median_ns is not None
+    assert found.median_ns > 0
+
+
+def test_it_can_be_called_again_after_its_package_was_imported() -> None:
+    """The package ``referee.bench`` and the function share a name."""
+    import referee.bench.plan
+
+    assert referee.bench.plan.Plan
+    assert referee.bench(torch.neg, torch.randn(4), budget=SHORT).name == "neg"
+
+
+def test_importing_referee_loads_nothing_heavy() -> None:
+    code = "import sys, referee; assert not {'torch', 'numpy', 'msgspec'} & set(sys.modules); dir(referee)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_keyword_arguments_partials_and_methods() -> None:
+    x = torch.randn(4, 4)
+    assert referee.bench(torch.sum, x, kwargs={"dim": 1}, budget=SHORT).name == "sum"
+    assert referee.bench(functools.partial(torch.mul, x), x, budget=SHORT).name == "mul"
+    assert referee.bench(torch.nn.Linear(4, 4), x, budget=SHORT).name == "Linear"
+    assert referee.bench(lambda: x + 1, budget=SHORT).name == "step"
+
+
+def test_threads_hold_for_one_measurement_and_are_restored() -> None:
+    found = referee.bench(torch.mm, torch.randn(64, 64), torch.randn(64, 64), threads=2, budget=SHORT)
+    assert found.provenance.value("chip.threads") == 2
+    assert torch.get_num_threads() == 1
+
+
+def test_zero_inputs_have_no_headline() -> None:
+    found = referee.bench(torch.add, torch.zeros(4), torch.zeros(4), budget=SHORT)
+    assert found.median_ns is None
+    assert [f.code for f in found.findings if f.severity == "fatal"] == ["zero-inputs"]
+
+
+def test_a_cached_result_is_caught() -> None:
+    class Cached(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: dict[int, torch.Tensor] = {}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if id(x) not in self.seen:
+                self.seen[id(x)] = x @ x
+            return self.seen[id(x)]
+
+    found = referee.bench(Cached(), torch.randn(256, 256), budget="100ms")
+    assert found.median_ns is None
+    assert "cached-result" in [f.code for f in found.findings]
+
+
+def test_memory_is_counted_in_a_pass_of_its_own() -> None:
+    x = torch.randn(1024)
+    found = referee.bench(lambda: (x + 1) * 2, budget=SHORT, memory=True)
+    # Two results of 4 KiB, and at most a few scalars that Python numbers are wrapped in.
+    assert found.peak_bytes is not None
+    assert 2 * 4096 <= found.peak_bytes <= 2 * 4096 + 256
+    assert found.allocations is not None
+    assert found.allocations >= 2
+
+
+@pytest.mark.parametrize("cache", ["flushed", "rotated"])
+def test_the_cache_state_is_stated(cache: str) -> None:
+    x = torch.randn(1 << 20)
+    found = referee.bench(torch.neg, x, cache=cache, budget=SHORT)  # type: ignore[arg-type]
+    assert str(found.provenance.value("method.cache_state")).startswith(cache)
+
+
+def test_comparison_refuses_sides_in_different_grad_modes() -> None:
+    layer, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
+
+    def without() -> torch.Tensor:
+        with torch.no_grad():
+            return layer(x)
+
+    found = referee.compare(("grad", lambda: layer(x)), ("no_grad", without), budget=SHORT)
+    assert found.answer == "cannot-tell"
+    assert [d.path for d in found.pairs[0].differences] == ["switches.grad_mode"]
+    assert (
+        referee.compare(("grad", lambda: layer(x)), ("no_grad", without), budget=SHORT, ignoring=["switches.grad_mode"])
+        .pairs[0]
+        .quads
+    )
+
+
+def test_comparison_sees_a_side_that_changes_the_global_precision() -> None:
+    """A speed-up that is only a precision change."""
+    x = torch.randn(16, 16)
+    before = torch.get_float32_matmul_precision()
+
+    def at(precision: str) -> Callable[[], torch.Tensor]:
+        def step() -> torch.Tensor:
+            torch.set_float32_matmul_precision(precision)
+            return x @ x
+
+        return step
+
+    try:
+        found = referee.compare(("highest", at("highest")), ("high", at("high")), budget=SHORT)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert found.answer == "cannot-tell"
+    assert "switches.float32_matmul_precision" in [d.path for d in found.pairs[0].differences]
+
+
+def test_two_lambdas_get_names_of_their_own() -> None:
+    x = torch.randn(4)
+    found = referee.compare(lambda: x + 1, lambda: x + 2, budget=SHORT)
+    assert [side.name for side in found.sides] == ["step #1", "step #2"]
+
+
+def test_sweep_shapes_and_verify(tmp_path: Path) -> None:
+    def make(rows: int) -> Callable[[], torch.Tensor]:
+        x = torch.randn(rows, 16)
+        return lambda: x + 1
+
+    swept = referee.sweep(make, parameter="rows", values=[1, 2], budget=SHORT, price_per_hour=2.0, served=2)
+    assert [p.value for p in swept.points] == [1, 2]
+    assert swept.points[1].items_per_dollar
+    mixed = referee.shapes(make, [1, 2, 4], shares={"4": 0.5}, budget=SHORT)
+    assert [p.label for p in mixed.points] == ["1", "2", "4"]
+    saved = referee.bench(torch.add, torch.randn(4), torch.randn(4), budget=SHORT)
+    referee.save(saved, tmp_path / "m.json")
+    found = referee.verify(tmp_path / "m.json", torch.add, torch.randn(4), torch.randn(4))
+    assert found.saved == saved
+    other = referee.verify(saved, torch.add, torch.randn(5), torch.randn(5))
+    assert other.answer == "not-comparable"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: referee.bench(torch.neg, torch.ones(1), budget="soon"), "not a duration"),
+        (lambda: referee.bench(torch.neg, torch.ones(1), threads=0), "thread"),
+        (lambda: referee.bench(torch.neg, torch.ones(1), cache="tepid"), "no cache state"),  # type: ignore[arg-type]
+        (lambda: referee.bench(torch.neg, torch.ones(1), device="warp"), "not a device"),
+        (lambda: referee.compare(torch.neg, args=(torch.ones(1),)), "two candidates"),
+        (lambda: referee.shapes(lambda _: lambda: None, []), "at least one"),
+        (lambda: referee.shapes(lambda _: lambda: None, [1], shares={"2": 1.0}), "no shape"),
+    ],
+)
+def test_mistakes_are_one_sentence(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        call()
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        referee.nothing_of_the_kind  # noqa: B018
+    assert "bench" in dir(referee)
+
+
+def test_what_the_callable_raises_passes_through() -> None:
+    def step() -> None:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        referee.bench(step)
+    with pytest.raises(OptionError):
+        referee.bench(torch.neg, torch.ones(1), budget=0)
