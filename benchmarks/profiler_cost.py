@@ -2,7 +2,7 @@
 
     python benchmarks/profiler_cost.py [ROUNDS]
 
-The cost per operator row is calibrated on a chain of 1,000 adds and applied to steps it has never seen: the corrected
+The cost per host row is calibrated on a chain of 1,000 adds and applied to steps it has never seen: the corrected
 profiled step over the unprofiled one should be 1.00; within 15 % is the target. The second table is the time that a
 capture's ``step()`` takes while the plan waits, beside an empty method call.
 """
@@ -52,7 +52,7 @@ def load(file: str, name: str) -> Callable[..., Any]:
 def agreement(rounds: int, options: CaptureOptions) -> None:
     """Corrected and uncorrected profiled step over the unprofiled one, for each example."""
     print(f"\noptions: {options.words()}")
-    print(f"{'step':32}{'unprofiled':>12}{'cost/op':>10}{'uncorrected':>13}{'corrected':>11}  within 15 %")
+    print(f"{'step':32}{'unprofiled':>12}{'cost/row':>10}{'uncorrected':>13}{'corrected':>11}  within 15 %")
     for file, name, batch in STEPS:
         step = load(file, name)(batch_size=batch)
         found: list[tuple[float, float, float, float]] = []
@@ -66,7 +66,7 @@ def agreement(rounds: int, options: CaptureOptions) -> None:
             assert corrected is not None
             assert alone is not None
             assert record.cost is not None
-            found.append((alone, record.cost.per_op_ns, median(record.step_ns) / alone, corrected / alone))
+            found.append((alone, record.cost.per_row_ns, median(record.step_ns) / alone, corrected / alone))
         alone, cost, raw, ratio = (median(column) for column in zip(*found, strict=True))
         hits = sum(abs(row[3] - 1) <= 0.15 for row in found)
         label = f"{file}:{name} b={batch}"

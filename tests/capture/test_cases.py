@@ -122,7 +122,7 @@ def test_the_cost_of_recording_is_measured_and_stored(tmp_path: Path) -> None:
     assert record.cost.options == CaptureOptions()
     assert record.unprofiled_step_ns is not None
     beside = json.loads(Path(f"{record.files[0].path}.provenance.json").read_text())["method"]
-    assert beside["profiler_cost_ns"] == record.cost.per_op_ns
+    assert beside["profiler_cost_ns"] == record.cost.per_row_ns
     assert beside["unprofiled_step_ns"] == record.unprofiled_step_ns
 
 

@@ -20,12 +20,12 @@ def test_the_cost_is_the_median_of_neighbouring_differences() -> None:
     plain = [1_000_000, 5_000_000, 1_000_000, 1_100_000]
     profiled = [1_200_000, 5_200_000, 1_400_000, 1_200_000]
     found = cost_from(plain, profiled, rows=1000, options=CaptureOptions())
-    assert found.per_op_ns == 200.0
-    assert found.low_ns <= found.per_op_ns <= found.high_ns
+    assert found.per_row_ns == 200.0
+    assert found.low_ns <= found.per_row_ns <= found.high_ns
     assert found.rounds == 4
 
 
-def test_the_chain_has_an_add_and_two_rows_of_its_backward_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chain_has_the_rows_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "ROUNDS", 2)
     seen: list[int] = []
     real = cost.cost_from
@@ -37,7 +37,8 @@ def test_the_chain_has_an_add_and_two_rows_of_its_backward_each(monkeypatch: pyt
     monkeypatch.setattr(cost, "cost_from", spy)
     found = calibrate_cost(options=CaptureOptions())
     assert found.chain == 1000
-    assert seen[0] // 1000 == 3
+    # An add and two rows of its backward each, and as many again of the others.
+    assert 2 * 3000 < seen[0] < 3 * 3000
 
 
 def test_each_option_has_its_own_cost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,13 +63,13 @@ def test_a_capture_of_a_training_step_is_corrected_by_its_own_rows(tmp_path: Pat
     assert record.cost is not None
     assert file.integrity is not None
     assert file.integrity.backward_ops == 2 * 3, "sum, mul and the accumulation, twice"
-    assert record.provenance.value("method.profiler_cost_ns") == record.cost.per_op_ns
+    assert record.provenance.value("method.profiler_cost_ns") == record.cost.per_row_ns
 
     known = replace(
         record,
         step_ns=(90_000, 110_000),
-        files=(replace(file, integrity=replace(file.integrity, ops=40)),),
-        cost=replace(record.cost, per_op_ns=500.0),
+        files=(replace(file, integrity=replace(file.integrity, host_rows=40)),),
+        cost=replace(record.cost, per_row_ns=500.0),
     )
     assert corrected_step_ns(known) == 100_000 - 20 * 500
     assert corrected_step_ns(replace(known, cost=None)) is None

@@ -1,9 +1,9 @@
-"""What does the profiler itself cost, per operator? Calibrated on a chain of tiny operators, here and now.
+"""What does the profiler itself cost, per row that it records? Calibrated on a chain of tiny operators, here and now.
 
 The profiler's records are made on the thread that dispatches, so a step with many small operators becomes slower by
-(operator rows × cost per row). The chain is one of adds with its backward pass. Adds alone, hot in every cache and
-without a tape, understate it: 0.25 µs per row, where the example steps, with and without a backward pass, pay 0.4 to
-0.9 µs and the whole chain 0.5 µs (``benchmarks/profiler_cost.py``; torch 2.13, one thread).
+(host rows × cost per row). The chain is one of 1,000 adds amid a mix of other small operators, with its backward pass.
+Adds alone, hot in every cache and without a tape, understate it twofold: 0.25 µs per row, where the example steps pay
+0.3 to 0.8 µs and this chain 0.55 µs (torch 2.13, one thread; ``benchmarks/profiler_cost.py`` shows how well it fits).
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from statistics import median, quantiles
 from time import perf_counter_ns
 from typing import Any
 
+from referee.capture.integrity import check_integrity
 from referee.capture.rows import decode
 from referee.capture.schedule import Cycle
 from referee.capture.torch_window import TorchWindow
 from referee.records.capture import Capture, CaptureOptions, ProfilerCost
 
 CHAIN = 1000
-"""Operators in the chain: about a millisecond, long against a clock reading, short against a scheduler's slice."""
-ROUNDS = 15
+"""Adds in the chain; with the other operators and the backward pass it has some 8,000 rows and takes 10 ms."""
+_GROUPS = 50
+ROUNDS = 9
 
 
 def calibrate_cost(*, options: CaptureOptions) -> ProfilerCost:
-    """The profiler's cost per operator row with ``options``.
+    """The profiler's cost per host row with ``options``.
 
     Runs the chain with and without the profiler in turn, :data:`ROUNDS` times, and takes the median of the differences
-    of neighbours, so that what slows the machine for longer than a few milliseconds cancels. About half a second.
+    of neighbours, so that what slows the machine for longer than a few milliseconds cancels. About a second.
     """
     run = _chain()
     for _ in range(3):
@@ -51,7 +53,7 @@ def calibrate_cost(*, options: CaptureOptions) -> ProfilerCost:
 
 
 def option_costs() -> tuple[ProfilerCost, ...]:
-    """What does each option cost here, beside the profiler alone (the first entry)? About four seconds."""
+    """What does each option cost here, beside the profiler alone (the first entry)? About ten seconds."""
     alone = CaptureOptions()
     each = (replace(alone, **{field.name: True}) for field in fields(CaptureOptions))
     return tuple(calibrate_cost(options=options) for options in (alone, *each))
@@ -64,7 +66,7 @@ def cost_from(
     per_row = [(with_it - without) / rows for without, with_it in zip(plain_ns, profiled_ns, strict=True)]
     low, _, high = quantiles(per_row, n=4)
     return ProfilerCost(
-        per_op_ns=median(per_row), low_ns=low, high_ns=high, chain=CHAIN, rounds=len(per_row), options=options
+        per_row_ns=median(per_row), low_ns=low, high_ns=high, chain=CHAIN, rounds=len(per_row), options=options
     )
 
 
@@ -76,8 +78,8 @@ def corrected_step_ns(capture: Capture) -> float | None:
     checked = [file.integrity for file in capture.files if file.integrity is not None]
     if capture.cost is None or not capture.step_ns or len(checked) < len(capture.files):
         return None
-    ops_per_step = sum(integrity.ops for integrity in checked) / len(capture.step_ns)
-    return median(capture.step_ns) - ops_per_step * capture.cost.per_op_ns
+    rows_per_step = sum(integrity.host_rows for integrity in checked) / len(capture.step_ns)
+    return median(capture.step_ns) - rows_per_step * capture.cost.per_row_ns
 
 
 def _timed(run: Callable[[], object]) -> int:
@@ -87,25 +89,33 @@ def _timed(run: Callable[[], object]) -> int:
 
 
 def _count_rows(window: TorchWindow) -> int:
-    """How many operator rows the window holds, as the file would."""
+    """How many host rows the window holds, as the file would."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain.json"
         window.export(path)
         file = decode(path.read_bytes())
-    assert file is not None, "a chain of adds has no name that could break its JSON"
-    return sum(event.ph == "X" and event.cat == "cpu_op" for event in file.events)
+    assert file is not None, "the chain has no name that could break its JSON"
+    return check_integrity(file).host_rows
 
 
 def _chain() -> Callable[[], object]:
     import torch
+    from torch.nn import functional
 
-    start, other = torch.ones(1, requires_grad=True), torch.ones(1)
+    width = 8
+    generator = torch.Generator().manual_seed(0)
+    start, weight = (torch.randn(width, width, generator=generator).requires_grad_() for _ in range(2))
+    other = torch.ones(width, width)
 
     def run() -> None:
-        total: Any = start
-        for _ in range(CHAIN):
-            total = torch.add(total, other)
-        total.backward()
-        start.grad = None
+        value: Any = start
+        for _ in range(_GROUPS):
+            for _ in range(CHAIN // _GROUPS):
+                value = torch.add(value, other)
+            value = functional.gelu(functional.layer_norm(value, (width,)) @ weight)
+            value = torch.softmax(value, -1).transpose(0, 1).reshape(width, width)
+            value = value * other - value.mean()
+        value.sum().backward()
+        start.grad = weight.grad = None
 
     return run

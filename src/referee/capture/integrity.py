@@ -13,6 +13,7 @@ _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "concurren
 _CALL_CATEGORIES = frozenset(
     {"cuda_runtime", "cuda_driver", "xpu_runtime", "privateuse1_runtime", "privateuse1_driver", "mtia_runtime"}
 )
+_HOST_CATEGORIES = ("cpu_op", "python_function", "user_annotation")
 _LAUNCH_FAMILY = re.compile(r"(?:cuda|cu|hip)\w*?(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
 _BACKWARD = "autograd::engine::evaluate_function"
 _MODE_FRAME = "PythonDispatchMode"
@@ -34,6 +35,7 @@ def check_integrity(file: TraceFile) -> Integrity:
         launches_unmatched=len(launches - set(on_device)),
         device_rows_unlinked=sum(correlation not in calls for correlation in on_device),
         lost=file.dropped,
+        host_rows=sum(categories[category] for category in _HOST_CATEGORIES),
         backward_ops=sum(row.cat == "cpu_op" and str(row.name).startswith(_BACKWARD) for row in rows),
         repeated_ops=_repeated(file),
     )

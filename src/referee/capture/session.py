@@ -160,7 +160,7 @@ class Session:
         if unprofiled_step_ns is not None:
             known["unprofiled_step_ns"] = unprofiled_step_ns
         if cost is not None:
-            known["profiler_cost_ns"] = cost.per_op_ns
+            known["profiler_cost_ns"] = cost.per_row_ns
         if not known:
             return
         self._provenance = replace(self._provenance, method={**self._provenance.method, **known})

@@ -42,12 +42,14 @@ class CaptureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilerCost:
-    """What recording costs here: per operator row, with these options, calibrated on a chain of tiny operators.
+    """What recording costs here: per host row, with these options, calibrated on a chain of tiny operators.
 
-    ``chain`` is the number of operators in the chain, ``rounds`` how often it was run each way, alternating.
+    A host row is an operator, and with stacks or modules also a Python function or an annotation. ``chain`` is the
+    number of adds in the chain, ``rounds`` how often it was run each way, alternating; low and high are the quartiles
+    of the rounds.
     """
 
-    per_op_ns: float
+    per_row_ns: float
     low_ns: float
     high_ns: float
     chain: int
@@ -72,6 +74,8 @@ class Integrity:
     launches_unmatched: int
     device_rows_unlinked: int
     lost: int | None
+    host_rows: int = 0
+    """Operators, Python functions and annotations: the rows that the profiler's own cost is charged to."""
     backward_ops: int = 0
     """Operator rows that the autograd engine put there: 0 where no backward pass was recorded."""
     repeated_ops: int = 0
