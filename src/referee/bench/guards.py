@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from referee.bench.clocks import SideClocks
 from referee.bench.sampling import SLICE_NS, STOLEN_FRAC, Sampled, stolen_frac
-from referee.bench.warmup import is_compilation
+from referee.bench.warmup import WarmedUp, is_compilation
 from referee.device.protocol import Device, Settling
 from referee.records.estimate import Estimate
 from referee.records.finding import Finding, Scalar
-from referee.records.measurement import Warmup
 from referee.stats.summary import Summary
 from referee.units import format_frac, format_ns, format_ratio
 
@@ -25,6 +24,10 @@ WIDE_FRAC = 0.02
 """An interval wider than this on either side when the budget ended is worth a warning."""
 
 HOST_BOUND_FRAC = 0.9
+
+COMPILING_CALLS = 5
+"""Calls of a warm-up that may compile. Two are usual (one for the first shape, one for all of them), and a change of
+grad mode adds another; torch gives up at the eighth version of a frame and then runs it uncompiled without a word."""
 
 
 def check_blocks(sampled: Sampled, *, summary: Summary | None) -> tuple[Finding, ...]:
@@ -115,24 +118,42 @@ def check_precision(estimate: Estimate | None, *, stop_reason: str, budget_ns: i
     )
 
 
-def check_warmup(warmup: Warmup, *, series_ns: Sequence[int]) -> tuple[Finding, ...]:
-    """Did the series become steady before the clock counted?"""
-    if warmup.steady:
-        return ()
-    return (
-        Finding(
-            code="not-steady",
-            severity="warning",
-            message=f"After {warmup.calls} calls of warm-up ({format_ns(warmup.total_ns)}) the series was not steady.",
-            evidence={
-                "calls": warmup.calls,
-                "total_ns": warmup.total_ns,
-                "first_call_ns": warmup.first_call_ns,
-                "last_call_ns": series_ns[-1],
-            },
-            hint="Something still changes from call to call: shapes, compilation, or load on this machine.",
-        ),
-    )
+def check_warmup(warmed: WarmedUp) -> tuple[Finding, ...]:
+    """Did the series become steady before the clock counted, and did compiling come to an end by itself?"""
+    warmup, findings = warmed.record, list[Finding]()
+    if warmed.compiling_calls >= COMPILING_CALLS:
+        findings.append(
+            Finding(
+                code="recompiled",
+                severity="fatal",
+                message=f"{warmed.compiling_calls} calls of the warm-up compiled something: each new input is compiled "
+                "again, until the compiler gives up and runs the code as it is.",
+                evidence={
+                    "compiling_calls": warmed.compiling_calls,
+                    "compiles": warmup.compiles,
+                    "threshold": COMPILING_CALLS,
+                    "calls": warmup.calls,
+                },
+                hint="A shape or a Python value changes from call to call: fix it, or mark it as dynamic.",
+            )
+        )
+    if not warmup.steady:
+        findings.append(
+            Finding(
+                code="not-steady",
+                severity="warning",
+                message=f"After {warmup.calls} calls of warm-up ({format_ns(warmup.total_ns)}) the series was not "
+                "steady.",
+                evidence={
+                    "calls": warmup.calls,
+                    "total_ns": warmup.total_ns,
+                    "first_call_ns": warmup.first_call_ns,
+                    "last_call_ns": warmed.series_ns[-1],
+                },
+                hint="Something still changes from call to call: shapes, compilation, or load on this machine.",
+            )
+        )
+    return tuple(findings)
 
 
 def check_counters(moved: Mapping[str, int]) -> tuple[Finding, ...]:

@@ -199,7 +199,7 @@ def _record(
         *given,
         *check_blocks(main, summary=summary),
         *check_counters(timed.moved),
-        *check_warmup(timed.warmed.record, series_ns=timed.warmed.series_ns),
+        *check_warmup(timed.warmed),
         *check_precision(estimate, stop_reason=main.stop_reason, budget_ns=plan.budget_ns),
         *check_enqueue(side, device=device),
         *_interrupted(main),

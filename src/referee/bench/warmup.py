@@ -29,6 +29,9 @@ class WarmedUp:
     once_ns: int = 0
     """Time of first-time costs in calls made here: the first call, and what later calls compiled."""
 
+    compiling_calls: int = 0
+    """In how many calls something was compiled, the first one included."""
+
     @property
     def one_ns(self) -> int:
         """What a call took at last: the least of the last few, because a preemption only lengthens one."""
@@ -114,7 +117,12 @@ def warm_up(
     )
     at_first = int(first is None)
     later_ns = sum(max(0, ns - series[-1]) for ns in compiled_ns if ns != series[0])
-    return WarmedUp(record=record, series_ns=tuple(series), once_ns=at_first * series[0] + later_ns)
+    return WarmedUp(
+        record=record,
+        series_ns=tuple(series),
+        once_ns=at_first * series[0] + later_ns,
+        compiling_calls=len(compiled_ns),
+    )
 
 
 def _limit_ns(plan: Plan, *, first_ns: int, long: bool) -> int:
