@@ -16,6 +16,8 @@ import pytest
 
 from referee.capture.job import Job, answer_pings, ask_offset, find_job, measure_offset
 from referee.records.provenance_file import load_provenance
+from referee.trace.reader import read_trace
+from referee.trace.source import find_traces
 
 torch = pytest.importorskip("torch")
 
@@ -62,6 +64,8 @@ def test_two_ranks_leave_two_traces_of_one_job(tmp_path: Path) -> None:
     subprocess.run([*launcher, str(EXAMPLE), str(tmp_path)], check=True, capture_output=True, env=environment)
     traces = sorted(tmp_path.glob("*.pt.trace.json.gz"))
     assert [path.name for path in traces] == [f"two_ranks.rank{rank}.0.pt.trace.json.gz" for rank in (0, 1)]
+    assert find_traces([str(tmp_path)]) == [str(path) for path in traces]
+    assert find_traces([str(tmp_path)], rank=1) == [str(traces[1])]
     for rank, path in enumerate(traces):
         provenance = load_provenance(path)
         assert provenance is not None
@@ -72,10 +76,8 @@ def test_two_ranks_leave_two_traces_of_one_job(tmp_path: Path) -> None:
         assert isinstance(offset, int)
         assert isinstance(error, int)
         assert abs(offset) <= error
+        assert [step.name for step in read_trace(str(path)).steps] == [f"ProfilerStep#{k}" for k in (3, 4, 5)]
         file = json.loads(gzip.decompress(path.read_bytes()))
         assert file["distributedInfo"]["rank"] == rank
         names = [str(event.get("name")) for event in file["traceEvents"]]
-        assert sorted(name for name in names if name.startswith("ProfilerStep#")) == [
-            f"ProfilerStep#{k}" for k in (3, 4, 5)
-        ]
         assert any("gloo:all_reduce" in name for name in names)

@@ -18,8 +18,8 @@ from referee.errors import TraceError
 
 TRACE_SUFFIXES = (".json", ".json.gz")
 """The endings by which traces are found in a directory; a file named by the user may be called anything."""
-SIDE_SUFFIXES = (".provenance.json",)
-"""What lies beside traces and is none."""
+SIDE_SUFFIXES = (".provenance.json", ".capture.json", ".memory.json", ".flops.json")
+"""What a capture writes beside its traces and is none."""
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 22
 _DAMAGED = cast("type[Exception]", isal_zlib.error)
