@@ -53,9 +53,7 @@ def parse_values(text: str) -> tuple[int, ...]:
     try:
         values = tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise OptionError(
-            f"--values {text}: these are not whole numbers.", hint="Write for example 1,2,4,8."
-        ) from error
+        raise OptionError(f"--values {text}: not whole numbers.", hint="Write for example 1,2,4,8.") from error
     if min(values) < 1 or len(set(values)) < len(values):
         raise OptionError(f"--values {text}: the values must be distinct and above 0.")
     return values
