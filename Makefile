@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check clean setup
 
 demo: $(STAMP)
-	$(BIN)/referee check examples/transformer.py:train_step --batch-size 8 --sweep 1,2,4,8,16,32 --report referee-report
+	$(BIN)/referee check examples/transformer.py:train_step --out referee-out
 
 test: check
 	$(BIN)/python -m pytest -n 2
