@@ -33,7 +33,7 @@ SETTLES: dict[Settling, str] = {
 
 _CALIBRATION_FRAC = 0.15
 _PROVED_CALL_FRAC = 0.1
-"""Longer calls are not proved: it takes some 180 of them. They are settled one by one, which lets nothing escape."""
+"""Longer calls are not proved, which takes a hundred of them: settled one by one, as they are, nothing escapes."""
 
 
 class Seen(Protocol):

@@ -8,7 +8,7 @@ that were never used before, settled on its own output.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -22,8 +22,15 @@ from referee.units import format_frac, format_ns
 Window: TypeAlias = Callable[[int], object]
 """A way of timing: makes that many calls and settles them as it thinks fit."""
 
-CALLS = 8
+CALLS = 4
+"""Calls in the shorter window: few, so that windows stay short against a scheduler's slice."""
+
 REPEATS = 7
+ROUNDS = 4
+_MIN_CLEAN = 3
+
+CLEAR_FRAC = 0.1
+"""Work that did not run adds less than this share of a call, far below the threshold: then one round is enough."""
 
 RAN_FRAC = 0.5
 """A further call must add at least this share of one settled call. On a lazy backend patterns that drop or never run
@@ -69,6 +76,11 @@ class Proof:
         return self.slope_ns / work_ns if work_ns > 0 else float("inf")
 
     @property
+    def clear(self) -> bool:
+        """Whether further readings could not change the outcome."""
+        return self.outcome == "ran" or (self.outcome == "did-not-run" and abs(self.slope_frac) < CLEAR_FRAC)
+
+    @property
     def evidence(self) -> dict[str, Scalar]:
         """The figures for a finding."""
         return {
@@ -86,7 +98,8 @@ class Proof:
 def prove(step: Step, *, device: Device, fresh: Callable[[], Step], calls: int = CALLS) -> Proof:
     """Does the work of ``step`` run when it is timed the way Referee times it?
 
-    ``fresh`` returns a step of the same kind on inputs that were not used before. Takes about 21 · T(calls).
+    ``fresh`` returns a step of the same kind on inputs that were not used before. Takes about 21 · T(calls) when the
+    outcome is clear.
     """
     keep = keeps_outputs(device)
 
@@ -99,27 +112,33 @@ def prove(step: Step, *, device: Device, fresh: Callable[[], Step], calls: int =
 def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], calls: int = CALLS) -> Proof:
     """Does the work run inside ``window``, whoever wrote it and however it settles?
 
-    Medians of :data:`REPEATS` interleaved windows of n and 2n calls. Whatever a window leaves unfinished is finished
+    Interleaved readings of one fresh call and of windows of n and 2n calls, :data:`REPEATS` of each in a round; further
+    rounds, up to :data:`ROUNDS`, while the outcome is not clear. Whatever a window leaves unfinished is finished
     outside of the timed part, so that it cannot fall into the next one.
     """
-    one_ns, spread_ns, settle_ns = _one_call(fresh, device=device)
+    ones = _FreshCalls(fresh, device=device)
     for count in (calls, 2 * calls):
         window(count)  # pays for the graphs of these sizes
         device.settle()
-    single, double = [], []
-    for _ in range(REPEATS):
-        single.append(_timed(window, calls, device=device))
-        double.append(_timed(window, 2 * calls, device=device))
-    t_n, t_2n = float(np.median(single)), float(np.median(double))
-    return judge(
-        slope_ns=(t_2n - t_n) / calls,
-        ratio=t_2n / t_n if t_n else float("inf"),
-        one_ns=one_ns,
-        one_spread_ns=spread_ns,
-        settle_ns=settle_ns,
-        calls=calls,
-        synchronous=device.settling is Settling.SYNCHRONOUS,
-    )
+    single, double = _Readings(), _Readings()
+    for _ in range(ROUNDS):
+        for _ in range(REPEATS):
+            ones.read()
+            single.add(_timed(window, calls, device=device))
+            double.add(_timed(window, 2 * calls, device=device))
+        t_n, t_2n = single.typical(), double.typical()
+        proof = judge(
+            slope_ns=(t_2n - t_n) / calls,
+            ratio=t_2n / t_n if t_n else float("inf"),
+            one_ns=ones.calls.typical(),
+            one_spread_ns=ones.calls.spread(),
+            settle_ns=ones.settles.typical(),
+            calls=calls,
+            synchronous=device.settling is Settling.SYNCHRONOUS,
+        )
+        if proof.clear:
+            break
+    return proof
 
 
 def judge(
@@ -184,48 +203,77 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
     )
 
 
-def _one_call(fresh: Callable[[], Step], *, device: Device) -> tuple[float, float, float]:
-    """One call on fresh inputs: its median, its spread (twice median less lower quartile), and the cost of settling.
+@dataclass
+class _Readings:
+    """Times of one thing, those in which nothing preempted us apart."""
 
-    The spread is that of the lower half, because what disturbs a reading only ever lengthens it.
+    clean: list[float] = field(default_factory=list)
+    preempted: list[float] = field(default_factory=list)
+
+    def add(self, reading: tuple[float, int]) -> None:
+        """Note a time and how many involuntary switches fell into it."""
+        (self.preempted if reading[1] else self.clean).append(reading[0])
+
+    def typical(self) -> float:
+        """The median of the clean ones; where there are too few, the least of all: preemption only lengthens."""
+        if len(self.clean) >= _MIN_CLEAN:
+            return float(np.median(self.clean))
+        return min((*self.clean, *self.preempted))
+
+    def spread(self) -> float:
+        """Twice the distance from the lower quartile to the median: what disturbs a reading only lengthens it."""
+        low, middle = np.quantile(self.clean if len(self.clean) >= _MIN_CLEAN else self.preempted, (0.25, 0.5))
+        return float(2 * (middle - low))
+
+
+class _FreshCalls:
+    """Single settled calls on fresh inputs, and what settling alone costs.
 
     On a synchronous device several fresh calls make one reading: a single cold call of a few microseconds would be
-    mostly the cost of being cold.
+    mostly the cost of being cold. Steps are kept alive: a cache that goes by identity would take a new input for one
+    that has died.
     """
-    several, alive = 1, list[Step]()
-    if device.settling is Settling.SYNCHRONOUS:
-        several = min(
-            _FRESH_MOST, max(1, _FRESH_BLOCK_NS // max(1, round(_fresh_block(fresh, 1, device=device, alive=alive)[0])))
-        )
-    readings, settles = [], []
-    for _ in range(REPEATS):
-        one_ns, settle_ns = _fresh_block(fresh, several, device=device, alive=alive)
-        readings.append(one_ns)
-        settles.append(settle_ns)
-    low, middle = np.quantile(readings, (0.25, 0.5))
-    return float(middle), float(2 * (middle - low)), float(np.median(settles)) / several
+
+    def __init__(self, fresh: Callable[[], Step], *, device: Device) -> None:
+        self.calls, self.settles = _Readings(), _Readings()
+        self._fresh, self._device, self._alive = fresh, device, list[Step]()
+        self._count = 1
+        first_ns, _ = self._block()[0]  # compiles what a single call compiles
+        if device.settling is Settling.SYNCHRONOUS:
+            self._count = min(_FRESH_MOST, max(1, int(_FRESH_BLOCK_NS / max(1.0, first_ns))))
+
+    def read(self) -> None:
+        """One more reading of both."""
+        call, settle = self._block()
+        self.calls.add(call)
+        self.settles.add(settle)
+
+    def _block(self) -> tuple[tuple[float, int], tuple[float, int]]:
+        """Time per call of fresh calls, and of settling their outputs once more, each with its switches."""
+        device = self._device
+        steps = [self._fresh() for _ in range(self._count)]
+        self._alive += steps
+        device.settle()
+        before = device.involuntary_switches()
+        start_ns = device.now_ns()
+        outputs = [step() for step in steps]
+        device.settle(outputs)
+        done_ns = device.now_ns()
+        between = device.involuntary_switches()
+        again_ns = device.now_ns()
+        device.settle(outputs)
+        settled_ns = device.now_ns()
+        after = device.involuntary_switches()
+        call = (done_ns - start_ns) / self._count, between - before
+        return call, ((settled_ns - again_ns) / self._count, after - between)
 
 
-def _fresh_block(fresh: Callable[[], Step], count: int, *, device: Device, alive: list[Step]) -> tuple[float, float]:
-    """Time per call of ``count`` calls, each on inputs of its own, and the cost of settling their outputs once more.
-
-    The steps are kept in ``alive``: a cache that goes by identity would take a new input for one that has died.
-    """
-    steps = [fresh() for _ in range(count)]
-    alive += steps
-    device.settle()
-    start_ns = device.now_ns()
-    outputs = [step() for step in steps]
-    device.settle(outputs)
-    done_ns = device.now_ns()
-    device.settle(outputs)
-    return (done_ns - start_ns) / count, device.now_ns() - done_ns
-
-
-def _timed(window: Window, count: int, *, device: Device) -> int:
+def _timed(window: Window, count: int, *, device: Device) -> tuple[float, int]:
+    before = device.involuntary_switches()
     start_ns = device.now_ns()
     kept = window(count)
     elapsed_ns = device.now_ns() - start_ns
+    switches = device.involuntary_switches() - before
     del kept  # an output that only this harness would keep alive must not be run by the settle below
     device.settle()
-    return elapsed_ns
+    return float(elapsed_ns), switches
