@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -364,3 +365,25 @@ def test_a_measurement_reads_as_one_line_without_its_samples() -> None:
     assert "25.0 µs" in words
     assert "blocks" in words
     assert len(words) < 400
+
+
+def test_an_interrupt_during_the_other_clocks_keeps_the_headline() -> None:
+    fake = FakeSync()
+    plan = Plan(budget_ns=60 * NS_PER_MS, min_ns=20 * NS_PER_MS)
+    calls, total = 0, 10**9
+
+    def step() -> FakeOutput:
+        nonlocal calls
+        calls += 1
+        if calls >= total:
+            raise KeyboardInterrupt
+        return fake.run(host_ns=HOST, device_ns=DEVICE)
+
+    measure(step, device=fake, plan=replace(plan, clocks=("settled_amortised",)))
+    alone, calls, total = calls, 0, calls + 1
+    fake.clock = VirtualClock()
+    found = measure(step, device=fake, plan=plan)
+    assert alone < total
+    assert found.stop_reason == "interrupted"
+    assert found.median_ns == HOST + DEVICE
+    assert found.clocks.settled_per_call_ns is None

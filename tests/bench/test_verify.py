@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
-from referee.bench.verify import plan_of, target_of, verify
+from referee.bench.verify import parameters_of, plan_of, target_of, verify
 from referee.device.fake import FakeSync
 from referee.device.noise import AR1, Slowdown, VirtualClock
 from referee.errors import UserError
@@ -92,3 +93,24 @@ def test_a_file_that_names_no_target_cannot_be_run_again() -> None:
 def test_a_verification_survives_saving_and_loading() -> None:
     found = verify(run(), run())
     assert from_json(to_json(found)) == found
+
+
+def test_the_parameters_of_the_target_are_kept_for_the_rerun() -> None:
+    @dataclass(frozen=True)
+    class Named:
+        name: str = "step.py:train"
+        source_file: str | None = None
+        values: Mapping[str, object] = field(default_factory=lambda: {"batch_size": 8, "dtype": "float32"})
+
+    fake = FakeSync()
+    saved = measure(lambda: fake.run(host_ns=5_000), device=fake, plan=PLAN, target=Named())
+    assert target_of(saved) == "step.py:train"
+    assert parameters_of(saved) == {"batch_size": "8", "dtype": "float32"}
+    assert parameters_of(run()) == {}
+
+
+def test_parameters_that_cannot_be_read_are_one_sentence() -> None:
+    saved = run()
+    method = {**saved.provenance.method, "parameters": "{not json"}
+    with pytest.raises(UserError, match="cannot be read"):
+        parameters_of(replace(saved, provenance=replace(saved.provenance, method=method)))

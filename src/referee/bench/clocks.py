@@ -98,6 +98,14 @@ def read_clocks(
     )
 
 
+def headline_alone(main: Sampled) -> SideClocks:
+    """The clocks where an interrupt left no time for the others."""
+    clocks = Clocks(
+        enqueue_ns=None, settled_amortised_ns=_median(main.settled_ns, main), settled_per_call_ns=None, device_ns=None
+    )
+    return SideClocks(clocks=clocks, naive_ns=_median(main.issue_ns, main), enqueue_blocked=False, device_gapless=False)
+
+
 def _single_calls(
     step: Step, *, device: Device, overhead: Overhead, share_ns: int, progress: ProgressCallback
 ) -> Sampled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from referee.bench.calibrate import choose_calls, measure_overhead, with_settling
-from referee.bench.clocks import SideClocks, read_clocks
+from referee.bench.clocks import SideClocks, headline_alone, read_clocks
 from referee.bench.guards import check_blocks, check_counters, check_enqueue, check_precision, check_warmup
 from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
@@ -97,10 +98,10 @@ def measure(
         device,
         dtype="not read" if observation is None else observation.dtype,
         shapes=() if observation is None else tuple(observation.shapes),
-        method={**_method(timed, device=device, plan=plan), **(method or {})},
+        method={**_method(timed, device=device, plan=plan), **_parameters(target), **(method or {})},
         target=target,
         before=before,
-        switches=switches,
+        switches={**_casts(observation), **(switches or {})},
     )
     return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=(*findings, *proved))
 
@@ -147,7 +148,11 @@ def _time(
     if main.stop_reason == "interrupted":
         plan = replace(plan, clocks=("settled_amortised",))
     until_ns = min(end_ns, device.now_ns() + side_ns)
-    side = read_clocks(step, device=device, plan=plan, main=main, until_ns=until_ns, progress=progress)
+    try:
+        side = read_clocks(step, device=device, plan=plan, main=main, until_ns=until_ns, progress=progress)
+    except KeyboardInterrupt:
+        main = replace(main, stop_reason="interrupted")
+        side = headline_alone(main)
     return _Timed(warmed=warmed, main=main, side=side, moved=moved)
 
 
@@ -158,7 +163,10 @@ def _prove(
     long = timed.warmed.one_ns > _PROVED_CALL_FRAC * plan.budget_ns
     if fresh is None or long or timed.main.stop_reason == "interrupted":
         return ()
-    return proof_findings(prove(step, device=device, fresh=fresh), device=device)
+    try:
+        return proof_findings(prove(step, device=device, fresh=fresh), device=device)
+    except KeyboardInterrupt:
+        return ()  # the number stands; that it was not proved is no reason to lose it
 
 
 def _side_share(plan: Plan, *, device: Device, calls: int) -> float:
@@ -167,6 +175,18 @@ def _side_share(plan: Plan, *, device: Device, calls: int) -> float:
     single = calls > 1 and ("settled_per_call" in plan.clocks or ("enqueue" in plan.clocks and not synchronous))
     marked = device.settling is Settling.ASYNCHRONOUS and "device" in plan.clocks
     return plan.side_frac * (single + marked)
+
+
+def _parameters(target: Source | None) -> dict[str, Scalar]:
+    """The values in force of the target's parameters, so that the measurement can be made again."""
+    values = getattr(target, "values", None)
+    return {"parameters": json.dumps({name: str(value) for name, value in values.items()})} if values else {}
+
+
+def _casts(observation: Seen | None) -> dict[str, Scalar]:
+    """How many changes of dtype a call makes, where that was watched."""
+    casts = getattr(observation, "casts", None)
+    return {"casts_per_call": ", ".join(f"{count} {who}" for who, count in casts.items())} if casts else {}
 
 
 def _method(timed: _Timed, *, device: Device, plan: Plan) -> dict[str, Scalar]:

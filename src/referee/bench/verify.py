@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -40,6 +41,20 @@ def target_of(saved: Measurement) -> str:
             hint="Only results of `referee bench FILE.py:NAME --json PATH` can be run again.",
         )
     return named
+
+
+def parameters_of(saved: Measurement) -> dict[str, str]:
+    """The values of the target's parameters then, as text, by name; empty where it declared none."""
+    stated = saved.provenance.value("method.parameters")
+    if not isinstance(stated, str) or stated == NOT_READ:
+        return {}
+    try:
+        found = json.loads(stated)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"The saved measurement {saved.name!r} states parameters that cannot be read: {stated[:80]}.")
+    return {str(name): str(value) for name, value in found.items()}
 
 
 def verify(
