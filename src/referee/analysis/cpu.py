@@ -6,6 +6,7 @@ operators at their calibrated cost, outweighs slope·b at the batch measured; ``
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
@@ -52,8 +53,12 @@ def judge_cpu(
         return Verdict(
             regime="cannot-tell",
             evidence=(Evidence(name="null experiment", value=len(points), unit="points", threshold="2"),),
-            undecided_because="one-batch-size",
-            would_change="a sweep over at least four batch sizes: what does not grow with the batch is overhead",
+            undecided_because=_too_few(sweep, usable=len(points)),
+            would_change=(
+                "a sweep over at least four batch sizes: what does not grow with the batch is overhead"
+                if sweep is None or len(sweep.points) < 2
+                else "the same sweep on a quieter machine, or with fewer threads than idle cores (--threads 1)"
+            ),
         )
     point = _nearest(points, at)
     median_ns = float(point.median_ns or 0.0)
@@ -69,6 +74,21 @@ def judge_cpu(
         undecided_because=_because(regime, reading, ops),
         would_change=_would_change(sweep, point, regime),
     )
+
+
+def _too_few(sweep: Sweep | None, *, usable: int) -> str:
+    """Why is there nothing to compare: was one point asked for, or did the others yield no number?"""
+    if sweep is None or len(sweep.points) < 2:
+        return "one-batch-size"
+    reasons = Counter(
+        finding.code
+        for point in sweep.points
+        if point.median_ns is None
+        for finding in point.measurement.findings
+        if finding.severity == "fatal"
+    )
+    why = f" ({', '.join(code for code, _ in reasons.most_common())})" if reasons else ""
+    return f"{len(sweep.points) - usable} of the {len(sweep.points)} points of the sweep have no number{why}"
 
 
 def _nearest(points: Sequence[SweepPoint], at: float | None) -> SweepPoint:

@@ -29,9 +29,17 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
     )
 
 
+def _recorded_on_cpu(study: Study) -> bool:
+    """Whether the provenance beside the file says that the CPU alone took part: no device row is missing then."""
+    provenance = study.trace.provenance
+    return provenance is not None and provenance.accelerator is None
+
+
 def _missing(study: Study) -> tuple[Finding, ...]:
     code = what_is_missing(study.trace, study.totals)
     if code is None:
+        return ()
+    if code == "no-device-rows" and _recorded_on_cpu(study):
         return ()
     totals = study.totals
     evidence: dict[str, Scalar] = {

@@ -25,6 +25,10 @@ class Seen(Protocol):
     def n_ops(self) -> int:
         """Operators below autograd in one call; 0 where they could not be watched."""
 
+    @property
+    def backward(self) -> bool | None:
+        """Whether the step runs a backward pass; ``None`` where that could not be watched."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
@@ -41,14 +45,16 @@ def judge_live(
     sweep: Sweep | None,
     trace: TraceReport | None,
     seen: Seen | None = None,
+    at: float | None = None,
     op_ns: float | None = None,
 ) -> Judged:
     """The regime of a live run: from the trace where it holds device rows, from the null experiment on the CPU.
 
     On an asynchronous device without device rows (no profiler for it) the enqueue clock and the sweep decide.
-    ``op_ns`` is a calibrated cost per operator, used on the CPU only.
+    ``at`` is the swept parameter's value that the measurement was made at (default: that of the point whose time is
+    nearest to it). ``op_ns`` is a calibrated cost per operator, used on the CPU only.
     """
-    at = _value_measured(measurement, sweep)
+    at = _value_measured(measurement, sweep) if at is None else at
     findings = () if sweep is not None else (_one_batch_size(),)
     if trace is not None and trace.totals.device_rows:
         verdict = _with_sweep(trace.verdict, sweep)
@@ -56,7 +62,9 @@ def judge_live(
     verdict = judge_cpu(sweep, at=at, n_ops=seen.n_ops if seen is not None else None, op_ns=op_ns)
     if measurement.clocks.enqueue_ns is not None:
         verdict = _asynchronous(verdict, measurement)
-    return Judged(verdict=verdict, remedies=live_remedies(verdict, measurement, sweep=sweep, at=at), findings=findings)
+    return Judged(
+        verdict=verdict, remedies=live_remedies(verdict, measurement, sweep=sweep, at=at, seen=seen), findings=findings
+    )
 
 
 def _value_measured(measurement: Measurement, sweep: Sweep | None) -> float | None:
@@ -129,20 +137,20 @@ def _asynchronous(verdict: Verdict, measurement: Measurement) -> Verdict:
 
 
 def live_remedies(
-    verdict: Verdict, measurement: Measurement, *, sweep: Sweep | None, at: float | None
+    verdict: Verdict, measurement: Measurement, *, sweep: Sweep | None, at: float | None, seen: Seen | None = None
 ) -> tuple[Remedy, ...]:
     """What to try after a live run, those that could recover most per call first, unpriced ones last."""
     found = [
-        *_overhead_remedies(verdict, measurement, sweep=sweep, at=at),
+        *_overhead_remedies(verdict, measurement, sweep=sweep, at=at, seen=seen),
         *_arithmetic_remedies(verdict, measurement),
     ]
     return tuple(sorted(found, key=lambda remedy: -1.0 if remedy.high_ns is None else -remedy.high_ns))
 
 
 def _overhead_remedies(
-    verdict: Verdict, measurement: Measurement, *, sweep: Sweep | None, at: float | None
+    verdict: Verdict, measurement: Measurement, *, sweep: Sweep | None, at: float | None, seen: Seen | None
 ) -> Sequence[Remedy]:
-    if verdict.regime not in ("overhead-bound", "mixed", "launch-bound"):
+    if verdict.regime not in ("overhead-bound", "mixed", "launch-bound", "cannot-tell"):
         return ()
     fixed_ns = _fixed_ns(sweep)
     found = [
@@ -158,7 +166,8 @@ def _overhead_remedies(
     batch = _larger_batch(sweep, at)
     if batch is not None:
         found.append(batch)
-    if measurement.provenance.switches.get("grad_mode") == "grad":
+    trains = seen is not None and seen.backward
+    if measurement.provenance.switches.get("grad_mode") == "grad" and not trains:
         found.append(
             Remedy(
                 name="Leave out autograd where nothing is trained",

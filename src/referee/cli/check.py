@@ -100,7 +100,7 @@ def check(
         target, device=device, observation=known.seen, plan=DEFAULT_PLAN, out_dir=out_dir, progress=progress
     )
     report = read_back(capture.files[0].path) if capture.files else None
-    judged = judge_live(measurement, sweep=swept, trace=report, seen=known.seen)
+    judged = judge_live(measurement, sweep=swept, trace=report, seen=known.seen, at=target.batch_size)
     return Check(
         name=target.name,
         measurement=measurement,

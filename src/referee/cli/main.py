@@ -64,7 +64,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _module(name: str) -> Command:
-    module: Command = importlib.import_module(f"referee.cli.{name}")  # type: ignore[assignment]
+    module: Command = importlib.import_module(f"referee.cli.{name}")
     return module
 
 

@@ -18,6 +18,8 @@ _NOT_A_STEP = re.compile(r"Optimizer\.|nccl:|gloo:|##")
 _NUMBER = re.compile(r"\d+")
 MIN_REPEATS = 2
 """An annotation must repeat on one thread before it is taken for a step: one alone may be anything."""
+_WHOLE_FRAC = 0.9
+"""A step with this share of the others' operators is whole: the last few may belong to what follows it."""
 MIN_STEPS_TO_JUDGE = 3
 """With fewer steps there is no usual duration to hold the first and the last one against."""
 
@@ -36,7 +38,7 @@ def find_steps(rows: Rows, *, names: Sequence[str]) -> tuple[tuple[Step, ...], s
 def as_steps(rows: Rows, chosen: RowNumbers, *, names: Sequence[str]) -> tuple[Step, ...]:
     """Rows as steps, in order of start; a first or last one that recording cut off is marked."""
     walls = rows.end_ns[chosen] - rows.start_ns[chosen]
-    cut = _cut_at_edges(walls)
+    cut = _cut_at_edges(walls, operators=_operators_in(rows, chosen))
     return tuple(
         Step(
             name=names[rows.name[row]],
@@ -49,12 +51,23 @@ def as_steps(rows: Rows, chosen: RowNumbers, *, names: Sequence[str]) -> tuple[S
     )
 
 
-def _cut_at_edges(walls: IntColumn) -> BoolColumn:
-    """Whether the first and the last step are too short to be whole: under half of the median of the others."""
+def _operators_in(rows: Rows, chosen: RowNumbers) -> IntColumn:
+    """How many operators begin within each of ``chosen``."""
+    starts = rows.start_ns[rows.of(Kind.OPERATOR)]
+    return np.searchsorted(starts, rows.end_ns[chosen]) - np.searchsorted(starts, rows.start_ns[chosen])
+
+
+def _cut_at_edges(walls: IntColumn, *, operators: IntColumn) -> BoolColumn:
+    """Whether the first and the last step are too short to be whole: under half of the median of the others.
+
+    A step that is short but issued as many operators as the others is whole: the others were disturbed.
+    """
     cut = np.zeros(len(walls), np.bool_)
     if len(walls) >= MIN_STEPS_TO_JUDGE:
         for edge in (0, len(walls) - 1):
-            cut[edge] = 2 * walls[edge] < np.median(np.delete(walls, edge))
+            short = 2 * walls[edge] < np.median(np.delete(walls, edge))
+            fewer = operators[edge] < _WHOLE_FRAC * np.median(np.delete(operators, edge))
+            cut[edge] = short and (fewer or not operators.any())
     return cut
 
 
