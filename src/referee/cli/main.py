@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -71,6 +72,10 @@ def _module(name: str) -> Command:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # Where the locale is not UTF-8, a bar shown as a question mark is better than no answer.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     command = next((word for word in words if word in COMMANDS), None)
     try:
         args = build_parser(command).parse_args(words)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
-from referee.errors import OptionError
+from referee.errors import OptionError, TraceError
 from referee.units import parse_duration_ns
+
+if TYPE_CHECKING:
+    from referee.records.trace_report import TraceReport, TraceSet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +33,47 @@ def run(args: argparse.Namespace) -> int:
     """Read, narrow, diagnose, show."""
     check_output_arguments(args)
     range_ns = parse_range(args.range)
-    from referee.analysis.diagnose import diagnose
-    from referee.trace.reader import read_trace
-    from referee.trace.select import select
     from referee.trace.source import find_traces
 
     paths = find_traces(args.paths, rank=args.rank)
-    for path in paths:
-        trace = read_trace(path)
-        if args.step is not None or range_ns is not None or args.device is not None:
-            trace = select(trace, step=args.step, range_ns=range_ns, device=args.device)
-        deliver(diagnose(trace), args)
+    if len(paths) == 1:
+        deliver(report_on(paths[0], args, range_ns=range_ns), args)
+    else:
+        deliver(report_on_all(paths, args, range_ns=range_ns), args)
     return 0
+
+
+def report_on(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] | None) -> TraceReport:
+    """The report on one file, or on the part of it that was asked for."""
+    from referee.analysis.diagnose import diagnose
+    from referee.trace.reader import read_trace
+
+    trace = read_trace(path)
+    if args.step is not None or range_ns is not None or args.device is not None:
+        from referee.trace.select import select
+
+        trace = select(trace, step=args.step, range_ns=range_ns, device=args.device)
+    return diagnose(trace)
+
+
+def report_on_all(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[int, int] | None) -> TraceSet:
+    """The reports on several files; one that cannot be read is a finding, unless none can."""
+    from referee.records.finding import Finding
+    from referee.records.trace_report import TraceSet
+
+    reports: list[TraceReport] = []
+    errors: list[TraceError] = []
+    for path in paths:
+        try:
+            reports.append(report_on(path, args, range_ns=range_ns))
+        except TraceError as error:
+            errors.append(error)
+    if not reports:
+        raise errors[0]
+    findings = tuple(
+        Finding(code="unreadable", severity="warning", message=error.message, hint=error.hint) for error in errors
+    )
+    return TraceSet(reports=tuple(reports), findings=findings)
 
 
 def parse_range(text: str | None) -> tuple[int, int] | None:

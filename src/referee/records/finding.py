@@ -53,6 +53,7 @@ CODES: dict[str, str] = {
     "step-guessed": "what counts as one iteration of the script was inferred, not named",
     # traces
     "truncated": "the file ends in the middle: what is there was read",
+    "unreadable": "one file of several could not be read",
     "repaired": "the text was not valid JSON and was repaired",
     "skipped-events": "events could not be read and were left out",
     "unpaired-events": "begin or end events have no counterpart",
