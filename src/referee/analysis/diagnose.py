@@ -8,10 +8,19 @@ from referee.analysis.registry import ANALYSES
 from referee.analysis.study import Study
 from referee.records.trace_report import TraceReport
 from referee.trace.columns import Trace
+from referee.trace.details import Details, read_details
+
+DETAILED_EVENTS = 200_000
+"""Files of up to this many events are read once more for the arguments of their rows: under a second."""
 
 
-def diagnose(trace: Trace) -> TraceReport:
-    """The report on a trace. Pure: the trace is not changed, and the same trace gives the same report."""
-    study = Study(trace)
+def diagnose(trace: Trace, *, details: Details | None = None) -> TraceReport:
+    """The report on a trace; the trace is not changed, and the same trace gives the same report.
+
+    ``details`` are the arguments of its rows (launch shapes, operator inputs); those of a small file are read here.
+    """
+    if details is None and trace.events <= DETAILED_EVENTS:
+        details = read_details(trace)
+    study = Study(trace, details=details)
     answers: dict[str, Any] = {analysis.name: analysis.run(study) for analysis in ANALYSES}
     return TraceReport(source=trace.source, provenance=trace.provenance, **answers)

@@ -17,7 +17,7 @@ COLLECTIVES = re.compile(
 )
 """Kernels that talk to other devices: the collective libraries, and the all-reduce kernels of inference servers."""
 
-MOST_KERNELS = 50
+MOST_KERNELS = 100
 """Names kept in a report."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from referee.analysis.evidence import judge
 from referee.analysis.findings import trace_findings
-from referee.analysis.kernels import top_kernels
+from referee.analysis.partition import partition_steps
 from referee.analysis.remedies import remedies
 from referee.analysis.study import Study
 from referee.trace.totals import device_totals
@@ -35,8 +35,9 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("queue", "How long did work wait?", "linked device rows", lambda s: s.queue),
     Analysis("law", "What does the law say?", "launches and device rows", lambda s: s.law),
     Analysis("steps", "What did each step do?", "steps", lambda s: s.steps),
+    Analysis("partition", "What was going on in each step?", "steps", lambda s: partition_steps(s.trace, s.works)),
     Analysis("steps_from", "Where do the steps come from?", "nothing", lambda s: s.trace.steps_from),
-    Analysis("top_kernels", "Which kernels take the time?", "device rows", lambda s: top_kernels(s.trace)),
+    Analysis("top_kernels", "Which kernels take the time?", "device rows", lambda s: s.top_kernels),
     Analysis("verdict", "Which regime is it?", "at least two device rows, kernels among them", judge),
     Analysis("losses", "What do the three losses cost?", "linked device rows", lambda s: s.losses),
     Analysis("remedies", "What would help?", "linked device rows", remedies),

@@ -5,24 +5,40 @@ from __future__ import annotations
 from functools import cached_property
 
 from referee.analysis.idle import Gaps, find_gaps, sum_idle
+from referee.analysis.kernels import top_kernels
 from referee.analysis.law import apply_law
 from referee.analysis.losses import price_losses
+from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
+from referee.analysis.roofline import Roofline, roofline
 from referee.analysis.shares import Shares, share_out
 from referee.analysis.steps import step_reports
 from referee.analysis.timeline import partition_busy
 from referee.analysis.utilisation import utilisation
 from referee.analysis.work import Work, work_by_device
-from referee.records.trace_report import Idle, Law, Losses, QueueDelay, StepReport, Timeline, Totals, Utilisation
+from referee.records.trace_report import (
+    Idle,
+    Law,
+    Losses,
+    QueueDelay,
+    StepReport,
+    Timeline,
+    TopKernel,
+    Totals,
+    Utilisation,
+)
 from referee.trace.columns import Trace
+from referee.trace.details import Details
 from referee.trace.totals import totals
 
 
 class Study:
     """A trace under study. Nothing is computed before it is asked for, and nothing twice."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, details: Details | None = None) -> None:
         self.trace = trace
+        self.details = details
+        """The arguments of the rows; ``None`` where they were not read."""
 
     @cached_property
     def works(self) -> tuple[Work, ...]:
@@ -72,7 +88,25 @@ class Study:
     @cached_property
     def utilisation(self) -> Utilisation:
         """How busy the device was, in three ways."""
-        return utilisation(self.trace, self.works)
+        return utilisation(self.trace, self.works, details=self.details, roofs=self.roofs)
+
+    @cached_property
+    def roofs(self) -> Roofline | None:
+        """Rates against the device's peaks."""
+        return None if self.details is None else roofline(self.trace, self.named_kernels, self.details)
+
+    @cached_property
+    def named_kernels(self) -> tuple[TopKernel, ...]:
+        """The device rows by name."""
+        return top_kernels(self.trace)
+
+    @cached_property
+    def top_kernels(self) -> tuple[TopKernel, ...]:
+        """The device rows by name, with launch shapes and roofs where they are known."""
+        if self.details is None or self.roofs is None:
+            return self.named_kernels
+        roofed = tuple(self.roofs.kernels.get(kernel.name, kernel) for kernel in self.named_kernels)
+        return with_shapes(self.trace, roofed, self.details)
 
     @cached_property
     def losses(self) -> Losses:

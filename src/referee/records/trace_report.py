@@ -95,6 +95,10 @@ class Utilisation:
     useful_frac: float | None
     any_kernel_peak_frac: float | None = None
     """The largest share over samples of 1/6 s, as ``nvidia-smi`` takes them; ``None`` for shorter windows."""
+    occupancy_frac: float | None = None
+    """Estimated achieved occupancy of the kernels, weighted by their time."""
+    useful_basis: str = ""
+    """What ``useful_frac`` is held against, or why it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,22 @@ class StepReport:
     lead_idle_ns: int
     tail_idle_ns: int
     ops: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPartition:
+    """A step in which every moment counts once, by priority in the order of the fields; they sum to ``length_ns``."""
+
+    name: str
+    length_ns: int
+    kernel_ns: int
+    memcpy_ns: int
+    memset_ns: int
+    communication_ns: int
+    runtime_ns: int
+    loader_ns: int
+    cpu_ns: int
+    other_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +168,21 @@ class TopKernel:
     count: int
     sum_ns: int
     median_ns: float
+    roof: str | None = None
+    """``compute`` or ``memory``: which side of the device's ridge; ``None`` where the work is not known."""
+    limit: str | None = None
+    """``compute``, ``memory``, or ``latency`` (under 15 % of both roofs, or less than one block a multiprocessor)."""
+    flop_per_byte: float | None = None
+    flop_per_s: float | None = None
+    bytes_per_s: float | None = None
+    of_roof_frac: float | None = None
+    """The achieved rate over the roof's."""
+    occupancy_frac: float | None = None
+    """Estimated achieved occupancy, weighted by time."""
+    blocks_per_sm: float | None = None
+    """Blocks in the grid over multiprocessors, at the median launch."""
+    tail_frac: float | None = None
+    """Share of block slots over all waves that stay empty because the last wave is not full; at the median launch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +225,8 @@ class TraceReport:
     findings: tuple[Finding, ...]
     provenance: Provenance | None = None
     """The provenance stored beside the trace by Referee's own capture; ``None`` for somebody else's file."""
+    partition: tuple[StepPartition, ...] = ()
+    """Each step by priority: kernel, copy, fill, communication, runtime, loader, operators, other."""
     schema: str = "referee.trace/1"
 
 

@@ -1,0 +1,232 @@
+"""What do the arguments of the rows say beyond the columns? Launch shapes, bytes, operator inputs, memory, event waits.
+
+The file is read once more, and only on demand: the columns alone serve most questions, and arguments are most of a
+file's text. What a file does not state, or what stands in a damaged stretch, is absent.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from referee.trace.columns import NONE, IntColumn, RowNumbers, Trace
+from referee.trace.numbers import parse_ns
+
+
+class _Args(msgspec.Struct, frozen=True, gc=False):
+    """The arguments that are kept."""
+
+    grid: Any = None
+    block: Any = None
+    blocks_per_sm: Any = msgspec.field(default=None, name="blocks per SM")
+    occupancy: Any = msgspec.field(default=None, name="est. achieved occupancy %")
+    size: Any = msgspec.field(default=None, name="bytes")
+    dims: Any = msgspec.field(default=None, name="Input Dims")
+    types: Any = msgspec.field(default=None, name="Input type")
+    sequence: Any = msgspec.field(default=None, name="Sequence number")
+    forward_thread: Any = msgspec.field(default=None, name="Fwd thread id")
+    sync_kind: Any = msgspec.field(default=None, name="cuda_sync_kind")
+    waits_for: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+    waits_for_stream: Any = msgspec.field(default=None, name="wait_on_stream")
+    memory_bytes: Any = msgspec.field(default=None, name="Bytes")
+    allocated: Any = msgspec.field(default=None, name="Total Allocated")
+    reserved: Any = msgspec.field(default=None, name="Total Reserved")
+    device_type: Any = msgspec.field(default=None, name="Device Type")
+
+
+class _Event(msgspec.Struct, gc=False):
+    """One event; ``ts`` only for instants."""
+
+    ph: Any = None
+    name: Any = None
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    args: _Args = _Args()
+
+
+class _File(msgspec.Struct, gc=False):
+    """A file that is an object."""
+
+    traceEvents: list[_Event] = msgspec.field(default_factory=list)  # noqa: N815 - the file's own key
+
+
+_FILE = msgspec.json.Decoder(_File)
+_LIST = msgspec.json.Decoder(list[_Event])
+_GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
+_NOTHING = _Args()
+
+FloatColumn = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Launches:
+    """Launch shapes and sizes; the arrays run over ``rows``, device rows in order of start."""
+
+    rows: RowNumbers
+    grid: IntColumn
+    """Blocks in the grid, 0 where not stated."""
+    block: IntColumn
+    """Threads in a block, 0 where not stated."""
+    blocks_per_sm: FloatColumn
+    """Blocks per multiprocessor as the profiler computed them, NaN where not stated."""
+    occupancy_frac: FloatColumn
+    """Estimated achieved occupancy, NaN where not stated."""
+    size_bytes: IntColumn
+    """Bytes that a copy or a fill moves, :data:`NONE` where not stated."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Memory:
+    """The allocator's events on devices, in order of time; totals are :data:`NONE` where not stated."""
+
+    time_ns: IntColumn
+    change_bytes: IntColumn
+    allocated_bytes: IntColumn
+    reserved_bytes: IntColumn
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operator:
+    """The inputs of one operator row: a shape for each (empty for what is no tensor, or a scalar) and its dtype."""
+
+    dims: tuple[tuple[int, ...], ...]
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Details:
+    """The arguments of a trace's rows."""
+
+    launches: Launches
+    operators: dict[int, Operator]
+    """Operator rows that state their inputs."""
+    sequence: dict[int, tuple[int, int]]
+    """Operator row → autograd's sequence number and the thread id that ran forward (0: this is the forward)."""
+    waits: dict[int, tuple[str, int, int]]
+    """Synchronisation row of a device → its kind, the correlation id of the event record that it waits for, and that
+    event's stream; :data:`NONE` where not stated."""
+    memory: Memory
+
+
+def read_details(trace: Trace) -> Details:
+    """The arguments of the rows of ``trace``, from its file; all absent where that is not there any more."""
+    places = trace.rows.place
+    order = np.argsort(places, kind="stable")
+    found: dict[int, _Args] = {}
+    instants: list[_Event] = []
+    for place, event in enumerate(_events(trace.source)):
+        if event.args != _NOTHING:
+            found[place] = event.args
+            if event.ph == "i":
+                instants.append(event)
+    position = np.searchsorted(places[order], np.array(list(found), dtype=np.int64))
+    position = np.minimum(position, max(order.size - 1, 0))
+    by_row: dict[int, _Args] = {}
+    for place, at in zip(found, position.tolist(), strict=True):
+        if order.size and places[order[at]] == place:
+            by_row[int(order[at])] = found[place]
+    return Details(
+        launches=_launches(by_row),
+        operators=_operators(by_row),
+        sequence=_sequence(by_row),
+        waits={
+            row: (str(a.sync_kind), _whole(a.waits_for), _whole(a.waits_for_stream))
+            for row, a in by_row.items()
+            if a.sync_kind is not None
+        },
+        memory=_memory(instants, base_ns=trace.base_ns),
+    )
+
+
+def _events(source: str) -> list[_Event]:
+    """The events of the file at ``source``; none where it is gone, damaged, or no trace."""
+    if not os.path.isfile(source):
+        return []
+    try:
+        with open(source, "rb") as file:
+            data = file.read()
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+        text = data.removeprefix(_BOM).lstrip()
+        return _LIST.decode(text) if text.startswith(b"[") else _FILE.decode(text).traceEvents
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return []
+
+
+def _launches(by_row: dict[int, _Args]) -> Launches:
+    rows = sorted(
+        row for row, a in by_row.items() if any(v is not None for v in (a.grid, a.blocks_per_sm, a.occupancy, a.size))
+    )
+    args = [by_row[row] for row in rows]
+    return Launches(
+        rows=np.array(rows, dtype=np.int64),
+        grid=np.array([_product(a.grid) for a in args], dtype=np.int64),
+        block=np.array([_product(a.block) for a in args], dtype=np.int64),
+        blocks_per_sm=np.array([_real(a.blocks_per_sm) for a in args], dtype=np.float64),
+        occupancy_frac=np.array([_real(a.occupancy) / 100 for a in args], dtype=np.float64),
+        size_bytes=np.array([_whole(a.size) for a in args], dtype=np.int64),
+    )
+
+
+def _operators(by_row: dict[int, _Args]) -> dict[int, Operator]:
+    return {
+        row: Operator(
+            dims=tuple(_shape(dims) for dims in args.dims),
+            types=tuple(str(t) for t in args.types) if isinstance(args.types, list) else (),
+        )
+        for row, args in by_row.items()
+        if isinstance(args.dims, list)
+    }
+
+
+def _sequence(by_row: dict[int, _Args]) -> dict[int, tuple[int, int]]:
+    return {
+        row: (_whole(args.sequence), max(0, _whole(args.forward_thread)))
+        for row, args in by_row.items()
+        if args.sequence is not None
+    }
+
+
+def _memory(instants: list[_Event], *, base_ns: int) -> Memory:
+    """Allocations and releases on devices; torch's device type 0 is the host."""
+    events = [e for e in instants if e.args.memory_bytes is not None and _whole(e.args.device_type) not in (0, NONE)]
+    time_ns, unusual = parse_ns([e.ts for e in events])
+    time_ns = time_ns - base_ns
+    keep = [i for i in np.argsort(time_ns, kind="stable").tolist() if i not in unusual]
+    chosen = [events[i].args for i in keep]
+    return Memory(
+        time_ns=time_ns[keep],
+        change_bytes=np.array([_whole(a.memory_bytes) for a in chosen], dtype=np.int64),
+        allocated_bytes=np.array([_whole(a.allocated) for a in chosen], dtype=np.int64),
+        reserved_bytes=np.array([_whole(a.reserved) for a in chosen], dtype=np.int64),
+    )
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """A shape; empty for anything that is not a flat list of integers (a list of tensors has lists inside)."""
+    if isinstance(value, list) and all(isinstance(size, int) for size in value):
+        return tuple(value)
+    return ()
+
+
+def _product(value: Any) -> int:
+    if not isinstance(value, list) or not all(isinstance(size, int) and 0 <= size < 1 << 31 for size in value):
+        return 0
+    product = 1
+    for size in value:
+        product *= size
+    return min(product, (1 << 63) - 1) if value else 0
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else NONE
+
+
+def _real(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
