@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from referee.errors import TraceError
-from referee.trace import reader
+from referee.trace import pieces
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import NONE, Kind, Rows, Trace
 from referee.trace.reader import parse_trace, read_trace
@@ -83,13 +83,13 @@ def test_any_built_trace_survives_the_file(rows, base_ns):
 
 @given(st.integers(1, 400))
 def test_the_size_of_pieces_does_not_matter(piece_bytes):
-    original = reader.PIECE_BYTES
+    original = pieces.PIECE_BYTES
     builder = small().op('},\n  {"ph": "X", "name": "no event"', 90_000, 5, stack=[{"ph": "X"}, {"ph": "X"}])
-    reader.PIECE_BYTES = piece_bytes
+    pieces.PIECE_BYTES = piece_bytes
     try:
         assert same(parse_trace(builder.to_json()), builder.build())
     finally:
-        reader.PIECE_BYTES = original
+        pieces.PIECE_BYTES = original
 
 
 def event(**fields: object) -> dict[str, object]:

@@ -1,18 +1,22 @@
 """What stands in this piece of an event list? A typed decode of the fields that become columns, and their columns.
 
-Numbers of time are kept as text (``msgspec.Raw``) until :mod:`referee.trace.numbers` turns them into integers.
+The decoder knows the phases and the categories of profiler traces, so that it builds nothing for events that become no
+row; a piece with other ones, or with values of unexpected types, is decoded again more loosely. Numbers of time are
+kept as text (``msgspec.Raw``) until :mod:`referee.trace.numbers` turns them into integers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import compress
+from typing import Any, Literal, NamedTuple, Union
 
 import msgspec
 import numpy as np
 
 from referee.trace.columns import NONE, CodeColumn, IntColumn
+from referee.trace.kinds import KIND_OF_CATEGORY
 from referee.trace.numbers import Unusual, exact_ns, parse_ns
 
 _ABSENT = msgspec.Raw(b"")
@@ -30,9 +34,8 @@ class EventArgs(msgspec.Struct, frozen=True, gc=False):
 
 
 class FileEvent(msgspec.Struct, gc=False):
-    """One event of a file."""
+    """One event of a file, of any phase."""
 
-    ph: Any = None
     cat: Any = None
     name: Any = None
     pid: Any = None
@@ -40,10 +43,31 @@ class FileEvent(msgspec.Struct, gc=False):
     ts: msgspec.Raw = _ABSENT
     dur: msgspec.Raw = _ABSENT
     args: EventArgs = EventArgs()
+    ph: Any = None
 
 
-EVENTS = msgspec.json.Decoder(list[FileEvent])
-"""Decodes a JSON list of events; raises ``msgspec.MsgspecError`` for text that is no list of objects of this form."""
+_TIMED_PHASES = ("X", "B", "E")
+_OTHER_PHASES = "MiIsftCbneNODPRcvVST()"
+_FLOWS = ("ac2g", "async_cpu_to_gpu", "async", "fwdbwd")
+_OLD_CATEGORIES = ("Operator", "Kernel", "Memcpy", "Memset", "Runtime", "Trace")
+_KNOWN_CATEGORIES: Any = Literal.__getitem__((*KIND_OF_CATEGORY, *_OLD_CATEGORIES, *_FLOWS))
+_FIELDS: list[tuple[str, Any, Any]] = [
+    ("cat", _KNOWN_CATEGORIES | None, None),
+    ("name", Any, None),
+    ("pid", Any, None),
+    ("tid", Any, None),
+    ("ts", msgspec.Raw, _ABSENT),
+    ("dur", msgspec.Raw, _ABSENT),
+    ("args", EventArgs, EventArgs()),
+]
+_TIMED = {
+    phase: msgspec.defstruct(f"Phase{phase}", _FIELDS, gc=False, tag_field="ph", tag=phase) for phase in _TIMED_PHASES
+}
+_UNTIMED = tuple(
+    msgspec.defstruct(f"Other{ord(phase)}", [], gc=False, tag_field="ph", tag=phase) for phase in _OTHER_PHASES
+)
+_TYPED = msgspec.json.Decoder(list[Union[(*_TIMED.values(), *_UNTIMED)]])  # type: ignore[misc]
+_LOOSE = msgspec.json.Decoder(list[FileEvent])
 
 
 class Codes(dict[Any, int]):
@@ -57,19 +81,38 @@ class Codes(dict[Any, int]):
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """The codes of names, categories, processes and thread ids, as written."""
+    """The codes of names, categories and threads (pairs of pid and tid), as written."""
 
     names: Codes = field(default_factory=Codes)
     categories: Codes = field(default_factory=Codes)
-    pids: Codes = field(default_factory=Codes)
-    tids: Codes = field(default_factory=Codes)
+    threads: Codes = field(default_factory=Codes)
+    ids_stated: list[int] = field(default_factory=list)
+    """For each category: 0 if its events state no ids, 1 if the external id alone, 2 if any."""
+
+    def stated(self) -> IntColumn:
+        """``ids_stated`` for all categories known by now."""
+        for category in list(self.categories)[len(self.ids_stated) :]:
+            self.ids_stated.append(_IDS_STATED.get(str(category).lower(), 2))
+        return np.array(self.ids_stated, np.int64)
+
+
+_IDS_STATED = {"python_function": 0, "cpu_op": 1, "operator": 1}
+
+
+class Half(NamedTuple):
+    """A begin or end event (``ph`` of ``B`` or ``E``) with its place among the events of its piece."""
+
+    place: int
+    begins: bool
+    event: FileEvent
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Piece:
     """The columns of the complete events of one piece, in file order, with codes of a :class:`Vocabulary`.
 
-    Times are nanoseconds since the file's own zero; ``unusual_start`` and ``unusual_duration`` hold what does not fit.
+    ``place`` counts the piece's own events, of which there are ``events``. Times are nanoseconds since the file's own
+    zero; ``unusual_start`` and ``unusual_duration`` hold what does not fit.
     """
 
     events: int
@@ -77,8 +120,7 @@ class Piece:
     duration_ns: IntColumn
     name: CodeColumn
     category: CodeColumn
-    pid: CodeColumn
-    tid: CodeColumn
+    thread: CodeColumn
     device: IntColumn
     stream: IntColumn
     correlation: IntColumn
@@ -86,50 +128,70 @@ class Piece:
     place: IntColumn
     unusual_start: Unusual
     unusual_duration: Unusual
-    halves: tuple[tuple[int, FileEvent], ...] = ()
-    """Begin and end events (``ph`` of ``B`` and ``E``) with their place, to be paired once all pieces are there."""
+    halves: tuple[Half, ...] = ()
 
 
-def tabulate(events: Sequence[FileEvent], *, words: Vocabulary, first_place: int = 0) -> Piece:
-    """The columns of some events, of which the first is event number ``first_place`` of the file."""
-    whole = [event for event in events if event.ph == "X"]
-    halves: tuple[tuple[int, FileEvent], ...] = ()
-    if len(whole) == len(events):
-        place = np.arange(first_place, first_place + len(events), dtype=np.int64)
-    else:
-        phases = [event.ph for event in events]
-        place = np.array([index for index, phase in enumerate(phases, first_place) if phase == "X"], np.int64)
-        if "B" in phases or "E" in phases:
-            halves = tuple((index, e) for index, e in enumerate(events, first_place) if e.ph in ("B", "E"))
-    return columns_of(whole, place=place, words=words, events=len(events), halves=halves)
+def decode(text: bytes | memoryview, *, words: Vocabulary) -> Piece | None:
+    """The columns of a JSON list of events; ``None`` if the text is no valid list of objects.
+
+    Values of other types than expected, where they do not make the text invalid, are taken as not stated.
+    """
+    try:
+        return tabulate(_TYPED.decode(text), words=words)
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    try:
+        return tabulate(_LOOSE.decode(text), words=words)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def tabulate(events: Sequence[Any], *, words: Vocabulary) -> Piece:
+    """The columns of decoded events: all typed ones, or all of :class:`FileEvent`."""
+    loose = bool(events) and isinstance(events[0], FileEvent)
+    whole, begin, end = ("X", "B", "E") if loose else tuple(_TIMED.values())
+    phases = [event.ph for event in events] if loose else list(map(type, events))
+    if phases.count(whole) == len(phases):
+        place = np.arange(len(events), dtype=np.int64)
+        return columns_of(events, place=place, words=words, events=len(events))
+    chosen = [phase == whole for phase in phases]
+    halves: tuple[Half, ...] = ()
+    if begin in phases or end in phases:
+        both = ((at, phase == begin) for at, phase in enumerate(phases) if phase in (begin, end))
+        halves = tuple(Half(at, begins, _kept(events[at])) for at, begins in both)
+    place = np.flatnonzero(chosen)
+    return columns_of(list(compress(events, chosen)), place=place, words=words, events=len(events), halves=halves)
+
+
+def _kept(event: Any) -> FileEvent:
+    """An event on its own: the text of its time no longer refers to the text it was decoded from."""
+    return FileEvent(event.cat, event.name, event.pid, event.tid, event.ts.copy(), event.dur.copy(), event.args)
 
 
 def columns_of(
-    whole: Sequence[FileEvent],
-    *,
-    place: IntColumn,
-    words: Vocabulary,
-    events: int,
-    halves: tuple[tuple[int, FileEvent], ...] = (),
+    whole: Sequence[Any], *, place: IntColumn, words: Vocabulary, events: int, halves: tuple[Half, ...] = ()
 ) -> Piece:
     """The columns of complete events."""
-    start_ns, unusual_start = parse_ns([event.ts for event in whole])
-    duration_ns, unusual_duration = parse_ns([event.dur for event in whole])
-    args = [event.args for event in whole]
-    external = as_ints([a.external_id for a in args])
-    older = as_ints([a.old_external_id for a in args])
+    # One pass over the events and one over their fields: events lie scattered in memory, tuples of fields do not.
+    columns = tuple(zip(*map(msgspec.structs.astuple, whole), strict=False)) or ((),) * 7
+    cat, name, pid, tid, ts, dur, args = columns[:7]
+    start_ns, unusual_start = parse_ns(ts)
+    duration_ns, unusual_duration = parse_ns(dur)
+    category = as_codes(cat, words.categories)
+    ids = _ids_of(args, stated=words.stated()[category])
     return Piece(
         events=events,
         start_ns=start_ns,
         duration_ns=duration_ns,
-        name=as_codes([event.name for event in whole], words.names),
-        category=as_codes([event.cat for event in whole], words.categories),
-        pid=as_codes([event.pid for event in whole], words.pids),
-        tid=as_codes([event.tid for event in whole], words.tids),
-        device=as_ints([a.device for a in args]),
-        stream=as_ints([a.stream for a in args]),
-        correlation=as_ints([a.correlation for a in args]),
-        external_id=np.where(external == NONE, older, external),
+        name=as_codes(name, words.names),
+        category=category,
+        thread=_threads_of(pid, tid, words.threads),
+        device=ids["device"],
+        stream=ids["stream"],
+        correlation=ids["correlation"],
+        external_id=ids["external_id"],
         place=place,
         unusual_start=unusual_start,
         unusual_duration=unusual_duration,
@@ -137,16 +199,51 @@ def columns_of(
     )
 
 
+def _ids_of(args: Sequence[EventArgs], *, stated: IntColumn) -> dict[str, IntColumn]:
+    """The columns of ids; only those are looked at that events of a category state."""
+    ids = {name: np.full(len(args), NONE, np.int64) for name in ("device", "stream", "correlation", "external_id")}
+    only_external = stated == 1
+    if only_external.any():
+        chosen = compress(args, only_external.tolist())
+        ids["external_id"][only_external] = as_ints([one.external_id for one in chosen])
+    everything = stated == 2
+    if everything.any():
+        chosen = compress(args, everything.tolist())
+        fields = zip(*map(msgspec.structs.astuple, chosen), strict=True)
+        correlation, external, older, device, stream = (as_ints(values) for values in fields)
+        ids["correlation"][everything] = correlation
+        ids["external_id"][everything] = np.where(external == NONE, older, external)
+        ids["device"][everything] = device
+        ids["stream"][everything] = stream
+    return ids
+
+
+def _threads_of(pid: Sequence[Any], tid: Sequence[Any], threads: Codes) -> CodeColumn:
+    """The code of each row's pair of process and thread, looked up once for every stretch of rows of one thread."""
+    try:
+        pids, tids = np.array(pid, np.int64), np.array(tid, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        pids = tids = np.empty((0, 0), np.int64)
+    if pids.ndim != 1 or tids.ndim != 1 or len(pids) == 0:
+        return as_codes(list(zip(pid, tid, strict=True)), threads)
+    changes = np.flatnonzero((pids[1:] != pids[:-1]) | (tids[1:] != tids[:-1])) + 1
+    starts = np.concatenate(([0], changes))
+    codes = [threads[pair] for pair in zip(pids[starts].tolist(), tids[starts].tolist(), strict=True)]
+    return np.repeat(np.array(codes, np.int32), np.diff(np.append(starts, len(pids))))
+
+
 def as_codes(values: Sequence[Any], codes: Codes) -> CodeColumn:
     """The codes of some values; one that cannot be a key (a list, an object) is known by its text."""
     try:
         return np.array([codes[value] for value in values], np.int32)
     except TypeError:
-        return np.array([codes[value if _hashable(value) else str(value)] for value in values], np.int32)
+        return np.array([codes[_key(value)] for value in values], np.int32)
 
 
-def _hashable(value: Any) -> bool:
-    return not isinstance(value, (list, dict))
+def _key(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_key(part) for part in value)
+    return str(value) if isinstance(value, (list, dict)) else value
 
 
 def as_ints(values: Sequence[Any]) -> IntColumn:
@@ -173,22 +270,22 @@ def as_int(value: Any) -> int:
     return value & _INT63 if value > _INT63 else max(value, NONE)
 
 
-def pair_halves(halves: Iterable[tuple[int, FileEvent]], *, words: Vocabulary) -> tuple[Piece, int]:
+def pair_halves(halves: Iterable[Half], *, words: Vocabulary) -> tuple[Piece, int]:
     """Complete events out of begin and end events, innermost first on each thread; and how many stay unpaired."""
-    open_on: dict[tuple[Any, Any], list[tuple[int, FileEvent]]] = {}
+    open_on: dict[tuple[str, str], list[Half]] = {}
     paired: list[tuple[int, FileEvent]] = []
     alone = 0
-    for place, event in sorted(halves, key=_when):
-        stack = open_on.setdefault((str(event.pid), str(event.tid)), [])
-        if event.ph == "B":
-            stack.append((place, event))
+    for half in sorted(halves, key=_when):
+        stack = open_on.setdefault((str(half.event.pid), str(half.event.tid)), [])
+        if half.begins:
+            stack.append(half)
             continue
-        position = _opened_by(stack, event)
+        position = _opened_by(stack, half.event)
         if position is None:
             alone += 1
             continue
-        begun_at, begun = stack.pop(position)
-        paired.append((begun_at, _joined(begun, event)))
+        begun = stack.pop(position)
+        paired.append((begun.place, _joined(begun.event, half.event)))
     alone += sum(len(stack) for stack in open_on.values())
     paired.sort(key=lambda item: item[0])
     whole = [event for _, event in paired]
@@ -196,14 +293,14 @@ def pair_halves(halves: Iterable[tuple[int, FileEvent]], *, words: Vocabulary) -
     return columns_of(whole, place=places, words=words, events=0), alone
 
 
-def _when(half: tuple[int, FileEvent]) -> tuple[int, int]:
-    return exact_ns(bytes(half[1].ts)) or 0, half[0]
+def _when(half: Half) -> tuple[int, int]:
+    return exact_ns(bytes(half.event.ts)) or 0, half.place
 
 
-def _opened_by(stack: Sequence[tuple[int, FileEvent]], end: FileEvent) -> int | None:
+def _opened_by(stack: Sequence[Half], end: FileEvent) -> int | None:
     """The position of the begin event that ``end`` closes: the last of its name, or simply the last if it has none."""
     for position in range(len(stack) - 1, -1, -1):
-        if end.name is None or stack[position][1].name == end.name:
+        if end.name is None or stack[position].event.name == end.name:
             return position
     return None
 

@@ -15,10 +15,13 @@ from typing import Any
 import msgspec
 
 from referee.errors import TraceError
+from referee.trace.blob import Blob
 
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EDGE = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)")')
+_SPACE = re.compile(rb"\s*")
 _BOM = b"\xef\xbb\xbf"
+_WINDOW = 1 << 16
 HEAD_LIMIT = 1 << 26
 """How far into an object the event list is looked for at most: nobody's metadata is 64 MiB long."""
 
@@ -34,12 +37,27 @@ class Opening:
     keys: dict[str, Any]
 
 
-def find_opening(data: bytes, *, source: str) -> Opening:
+def find_opening(blob: Blob, *, source: str) -> Opening:
     """Find the list of events. Raises :class:`~referee.errors.TraceError` with one sentence if there is none."""
-    begin = len(_BOM) if data.startswith(_BOM) else 0
-    first = re.compile(rb"\s*").match(data, begin)
-    position = first.end() if first else begin
-    mark = data[position : position + 1]
+    window = _WINDOW
+    while True:
+        head = blob.read(0, window)
+        found = _opening_in(head, source=source)
+        if found is not None:
+            return found
+        if window >= min(blob.size, HEAD_LIMIT):
+            break
+        window *= 8
+    raise TraceError(
+        f"{source} holds no list of events: no key traceEvents at its top level.",
+        hint="Give a file written by torch.profiler (export_chrome_trace) or Kineto.",
+    )
+
+
+def _opening_in(head: bytes, *, source: str) -> Opening | None:
+    begin = len(_BOM) if head.startswith(_BOM) else 0
+    position = _skip_space(head, begin)
+    mark = head[position : position + 1]
     if mark == b"[":
         return Opening(start=position + 1, bare=True, keys={})
     if mark != b"{":
@@ -48,30 +66,38 @@ def find_opening(data: bytes, *, source: str) -> Opening:
             hint="Give a file written by torch.profiler (export_chrome_trace) or Kineto.",
             offset=position,
         )
-    for match in _KEY.finditer(data, position, position + HEAD_LIMIT):
-        keys = _keys_of(data[position : match.start()] + b'"traceEvents": []}')
+    for match in _KEY.finditer(head, position):
+        keys = _keys_of(head[position : match.start()] + b'"traceEvents": []}')
         if keys is not None:
             return Opening(start=match.end(), bare=False, keys=keys)
-    raise TraceError(
-        f"{source} holds no list of events: no key traceEvents at its top level.",
-        hint="Give a file written by torch.profiler (export_chrome_trace) or Kineto.",
-    )
+    return None
 
 
-def find_edge(data: bytes, near: int) -> int | None:
+def _skip_space(text: bytes, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
+
+
+def find_edge(blob: Blob, near: int) -> int | None:
     """The first place at or after ``near`` that looks like the end of one event and the beginning of the next.
 
-    Answers the offset just behind the first event's closing brace.
+    Answers the offset just behind the first event's closing brace; ``None`` if there is none up to the end.
     """
-    match = _EDGE.search(data, near)
-    return None if match is None else match.start() + 1
+    window = _WINDOW
+    while near < blob.size:
+        text = blob.read(near, window)
+        match = _EDGE.search(text)
+        if match is not None:
+            return near + match.start() + 1
+        if near + len(text) >= blob.size:
+            return None
+        window *= 4
+    return None
 
 
-def split_tail(data: bytes, start: int, *, bare: bool) -> tuple[bytes, dict[str, Any]] | None:
-    """The text of the list from ``start`` (a boundary) to its end, and the keys behind it; ``None`` if damaged."""
-    body = data[start:]
-    comma = re.compile(rb"[\s,]*").match(body)
-    body = body[comma.end() :] if comma else body
+def split_tail(body: bytes, *, bare: bool) -> tuple[bytes, dict[str, Any]] | None:
+    """Text that starts at a boundary and goes to the end: the list in it, and the keys behind; ``None`` if damaged."""
+    body = body.lstrip(b", \t\r\n")
     if bare:
         return b"[" + body, {}
     keys = _keys_of(b'{"traceEvents": [' + body, keep_events=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from referee.records.finding import Finding, Scalar, Severity
 from referee.records.provenance import Provenance
 from referee.trace.assemble import EventTable, Labels, Surroundings, assemble
 from referee.trace.columns import NONE, BoolColumn, CodeColumn, DeviceProperties, IntColumn, Trace
-from referee.trace.decode import FileEvent, Piece, Vocabulary, pair_halves, tabulate
+from referee.trace.decode import Half, Piece, Vocabulary, pair_halves
 from referee.trace.numbers import Unusual
 
 _LIMIT_NS = 1 << 62
@@ -23,24 +23,23 @@ _LIMIT_NS = 1 << 62
 
 @dataclass(kw_only=True)
 class Gathering:
-    """What has been read so far of one source."""
+    """What has been read so far of one source; pieces in the order of the file."""
 
     source: str
     words: Vocabulary = field(default_factory=Vocabulary)
     keys: dict[str, Any] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    events: int = 0
     truncated: bool = False
     skipped: list[int] = field(default_factory=list)
     """Byte offsets of events that could not be read."""
     repaired: list[int] = field(default_factory=list)
     """Byte offsets of text that was read although it is not valid JSON."""
 
-    def add_events(self, events: Sequence[FileEvent]) -> None:
-        """Take the next events of the file."""
-        self.pieces.append(tabulate(events, words=self.words, first_place=self.events))
-        self.events += len(events)
+    @property
+    def events(self) -> int:
+        """How many events were read."""
+        return sum(piece.events for piece in self.pieces)
 
     def note(self, code: str, severity: Severity, message: str, *, hint: str = "", **evidence: Scalar) -> None:
         """Add a finding."""
@@ -49,19 +48,21 @@ class Gathering:
     def truncated_at(self, byte: int, *, after: int) -> None:
         """Say that the text ends at ``byte``, the last whole event having ended at ``after``."""
         self.truncated = True
+        events = self.events
         self.note(
             "truncated",
             "warning",
-            f"The file ends in the middle, at byte {byte}: the {self.events} events before byte {after} were read.",
+            f"The file ends in the middle, at byte {byte}: the {events} events before byte {after} were read.",
             hint="Was the disk full, or the process killed while it wrote? Totals are those of the part that is there.",
             byte=byte,
             last_event_end=after,
-            events=self.events,
+            events=events,
         )
 
     def finish(self, provenance: Provenance | None) -> Trace:
         """The trace. Raises :class:`~referee.errors.TraceError` if there is not one event."""
-        if self.events == 0:
+        events = self.events
+        if events == 0:
             raise TraceError(
                 f"{self.source} ends before its first whole event."
                 if self.truncated
@@ -70,25 +71,30 @@ class Gathering:
             )
         self._pair_halves()
         self._note_repairs()
-        base, table = self._table()
+        base, table, labels = self._table()
         devices = device_properties(self.keys.pop("deviceProperties", None))
         surroundings = Surroundings(
             source=self.source,
             base_ns=base,
-            events=self.events,
+            events=events,
             devices=devices,
             metadata=self.keys,
             findings=tuple(self.findings),
             provenance=provenance,
         )
-        return assemble(table, labels=self._labels(), surroundings=surroundings)
+        return assemble(table, labels=labels, surroundings=surroundings)
 
     def _pair_halves(self) -> None:
-        halves = [half for piece in self.pieces for half in piece.halves]
+        halves: list[Half] = []
+        offset = 0
+        for piece in self.pieces:
+            halves.extend(half._replace(place=half.place + offset) for half in piece.halves)
+            offset += piece.events
         if not halves:
             return
         paired, alone = pair_halves(halves, words=self.words)
-        self.pieces.append(paired)
+        # Their places are those of the file already: the piece goes in front of all.
+        self.pieces.insert(0, paired)
         if alone:
             self.note(
                 "unpaired-events",
@@ -102,7 +108,7 @@ class Gathering:
             (
                 "repaired",
                 self.repaired,
-                "The text is not valid JSON in {n} places, the first at byte {at}: read anyway.",
+                "The text is no valid JSON in {n} places, the first at byte {at}: read anyway.",
             ),
             ("skipped-events", self.skipped, "{n} events could not be read, the first at byte {at}: left out."),
         ):
@@ -110,12 +116,12 @@ class Gathering:
                 message = said.format(n=len(offsets), at=offsets[0])
                 self.note(code, "warning", message, places=len(offsets), byte=offsets[0])
 
-    def _table(self) -> tuple[int, EventTable]:
+    def _table(self) -> tuple[int, EventTable, Labels]:
         start, unusual_start = self._times(lambda piece: (piece.start_ns, piece.unusual_start))
         duration, unusual_duration = self._times(lambda piece: (piece.duration_ns, piece.unusual_duration))
         base, start, usable = rebase(start, unusual_start)
-        missing = [at for at, exact in unusual_duration.items() if exact is not None]
-        usable[missing] = False
+        usable[[at for at, exact in unusual_duration.items() if exact is not None]] = False
+        chosen: slice | BoolColumn = slice(None)
         if not usable.all():
             lost = int((~usable).sum())
             self.note(
@@ -124,19 +130,25 @@ class Gathering:
                 f"{lost} events have a start or a duration that is no time, or lies 146 years away: left out.",
                 events=lost,
             )
-        table = EventTable(
-            start_ns=start[usable],
-            duration_ns=duration[usable],
-            name=self._column(lambda piece: piece.name)[usable],
-            category=self._column(lambda piece: piece.category)[usable],
-            thread=self._threads()[usable],
-            device=self._column(lambda piece: piece.device).astype(np.int32)[usable],
-            stream=self._column(lambda piece: piece.stream)[usable],
-            correlation=self._column(lambda piece: piece.correlation)[usable],
-            external_id=self._column(lambda piece: piece.external_id)[usable],
-            place=self._column(lambda piece: piece.place)[usable],
+            chosen = usable
+        name, names = recode(self._column(lambda piece: piece.name)[chosen], self.words.names, as_text)
+        category, categories = recode(
+            self._column(lambda piece: piece.category)[chosen], self.words.categories, as_text
         )
-        return base, table
+        thread, threads = recode(self._column(lambda piece: piece.thread)[chosen], self.words.threads, as_pair)
+        table = EventTable(
+            start_ns=start[chosen],
+            duration_ns=duration[chosen],
+            name=name,
+            category=category,
+            thread=thread,
+            device=self._column(lambda piece: piece.device)[chosen].astype(np.int32),
+            stream=self._column(lambda piece: piece.stream)[chosen],
+            correlation=self._column(lambda piece: piece.correlation)[chosen],
+            external_id=self._column(lambda piece: piece.external_id)[chosen],
+            place=self._places()[chosen],
+        )
+        return base, table, Labels(names=names, categories=categories, threads=threads)
 
     def _column(self, take: Callable[[Piece], NDArray[Any]]) -> NDArray[Any]:
         return np.concatenate([take(piece) for piece in self.pieces])
@@ -151,35 +163,38 @@ class Gathering:
             offset += len(column)
         return self._column(lambda piece: take(piece)[0]), unusual
 
-    def _threads(self) -> CodeColumn:
-        """The code of each row's pair of process and thread."""
-        pid, tid = self._column(lambda piece: piece.pid), self._column(lambda piece: piece.tid)
-        width = max(len(self.words.tids), 1)
-        pair = pid.astype(np.int64) * width + tid
-        # The first appearance of each pair: of several writes to one place numpy keeps the last.
-        first = np.full(max(len(self.words.pids), 1) * width, NONE, np.int64)
-        first[pair[::-1]] = np.arange(len(pair))[::-1]
-        pairs = np.flatnonzero(first != NONE)
-        pairs = pairs[np.argsort(first[pairs], kind="stable")]
-        pids, tids = as_texts(self.words.pids), as_texts(self.words.tids)
-        labels: dict[tuple[str, str], int] = {}
-        code = np.zeros(len(first), np.int32)
-        for one in pairs.tolist():
-            code[one] = labels.setdefault((pids[one // width], tids[one % width]), len(labels))
-        self._thread_labels = tuple(labels)
-        return np.asarray(code[pair], np.int32)
-
-    def _labels(self) -> Labels:
-        return Labels(
-            names=as_texts(self.words.names),
-            categories=as_texts(self.words.categories),
-            threads=self._thread_labels,
-        )
+    def _places(self) -> IntColumn:
+        """Each row's place among the events of the file."""
+        offsets = np.cumsum([0, *(piece.events for piece in self.pieces)])
+        return np.concatenate([piece.place + offset for piece, offset in zip(self.pieces, offsets, strict=False)])
 
 
-def as_texts(codes: Mapping[Any, int]) -> tuple[str, ...]:
-    """Values in order of their codes, as text; nothing reads as the empty text."""
-    return tuple("" if value is None else str(value) for value in codes)
+def as_text(value: Any) -> str:
+    """A value as text; nothing reads as the empty text."""
+    return "" if value is None else str(value)
+
+
+def as_pair(value: tuple[Any, Any]) -> tuple[str, str]:
+    """The pid and tid of a thread as text."""
+    return as_text(value[0]), as_text(value[1])
+
+
+def recode(codes: CodeColumn, values: Iterable[Any], label: Callable[[Any], Any]) -> tuple[CodeColumn, tuple[Any, ...]]:
+    """Codes in order of first appearance, of values that differ as ``label`` writes them; and what they stand for.
+
+    So that a trace has the same codes however its pieces were read.
+    """
+    known = list(values)
+    first = np.full(len(known), NONE, np.int64)
+    # Of several writes to one place numpy keeps the last: written from the end, the first appearance stays.
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    used = np.flatnonzero(first != NONE)
+    used = used[np.argsort(first[used], kind="stable")]
+    labels: dict[Any, int] = {}
+    renamed = np.zeros(max(len(known), 1), np.int32)
+    for code in used.tolist():
+        renamed[code] = labels.setdefault(label(known[code]), len(labels))
+    return renamed[codes], tuple(labels)
 
 
 def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColumn]:
@@ -189,14 +204,13 @@ def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColu
     exact = {at: value for at, value in unusual.items() if value is not None}
     lowest = [int(start[usable].min())] if usable.any() else []
     base = min([*lowest, *exact.values()], default=0)
-    # Both are within 2^62 of zero, or the difference is formed with Python's integers.
     if abs(base) < _LIMIT_NS:
         shifted = start - base
     else:
+        # Further from zero than int64 can tell: the differences are formed with Python's integers.
         shifted = np.zeros(len(start), np.int64)
-        far = np.flatnonzero(usable)
-        exact |= {int(at): int(start[at]) for at in far}
-        usable[far] = False
+        exact |= {int(at): int(start[at]) for at in np.flatnonzero(usable)}
+        usable[:] = False
     for at, value in exact.items():
         if value - base < _LIMIT_NS:
             shifted[at] = value - base
@@ -207,8 +221,7 @@ def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColu
 
 def device_properties(stated: Any) -> tuple[DeviceProperties, ...]:
     """What ``deviceProperties`` says, as far as it has the form that Kineto writes."""
-    if not isinstance(stated, list):
-        return ()
+    entries: Sequence[Any] = stated if isinstance(stated, list) else ()
     return tuple(
         DeviceProperties(
             ordinal=entry["id"] if isinstance(entry.get("id"), int) else position,
@@ -216,6 +229,6 @@ def device_properties(stated: Any) -> tuple[DeviceProperties, ...]:
             sm_count=entry["numSms"] if isinstance(entry.get("numSms"), int) else None,
             raw=entry,
         )
-        for position, entry in enumerate(stated)
+        for position, entry in enumerate(entries)
         if isinstance(entry, dict)
     )

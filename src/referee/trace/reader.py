@@ -8,20 +8,20 @@ nanoseconds from the text of each number.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from referee.records.provenance_file import load_provenance
+from referee.trace.blob import Blob, MemoryBlob
 from referee.trace.columns import Trace
-from referee.trace.decode import EVENTS, FileEvent
-from referee.trace.document import Opening, find_edge, find_opening, split_tail
+from referee.trace.crew import read_stretches
+from referee.trace.decode import Piece, decode, tabulate
+from referee.trace.document import Opening, find_opening, split_tail
 from referee.trace.gather import Gathering
+from referee.trace.pieces import PieceReader, collector_paused, plan_cuts
 from referee.trace.salvage import walk
-from referee.trace.source import read_text
-
-PIECE_BYTES = 1 << 24
-"""How much text is decoded at a time: bounds the memory that Python objects take at once."""
+from referee.trace.source import open_text
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
@@ -31,74 +31,84 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     event, or that is no trace at all, raises :class:`~referee.errors.TraceError` with one sentence.
     """
     source = os.fspath(path)
-    text = read_text(source)
-    gathering = gather(text.data, source=source, cut_short=text.cut_short)
+    with open_text(source) as text:
+        gathering = gather(text.blob, source=source, cut_short=text.cut_short)
     return gathering.finish(load_provenance(source))
 
 
 def parse_trace(data: bytes, *, source: str = "<memory>") -> Trace:
     """Read a trace from the bytes of a JSON file; see :func:`read_trace`."""
-    return gather(data, source=source).finish(None)
+    return gather(MemoryBlob(data), source=source).finish(None)
 
 
-def gather(data: bytes, *, source: str, cut_short: bool = False) -> Gathering:
-    """Collect the events of a JSON file's bytes; ``cut_short``: they are known to be only the beginning of it."""
+def gather(blob: Blob, *, source: str, cut_short: bool = False) -> Gathering:
+    """Collect the events of a JSON text; ``cut_short``: it is known to be only the beginning of one."""
     gathering = Gathering(source=source)
-    opening = find_opening(data, source=source)
+    opening = find_opening(blob, source=source)
     gathering.keys.update(opening.keys)
-    position = _gather_pieces(data, opening, gathering)
+    with collector_paused():
+        cuts = plan_cuts(blob, opening.start)
+        pieces = read_stretches(blob, cuts, words=gathering.words)
+        position = _Splicer(blob, opening, gathering).run(cuts, pieces)
     if cut_short and not gathering.truncated:
-        gathering.truncated_at(len(data), after=position)
+        gathering.truncated_at(blob.size, after=position)
     return gathering
 
 
-def _gather_pieces(data: bytes, opening: Opening, gathering: Gathering) -> int:
-    """Decode the list piece by piece; answers where it ended."""
-    position = opening.start
-    while (edge := find_edge(data, position + PIECE_BYTES)) is not None:
-        events = _decode(b"[" + data[position:edge].lstrip(b", \n\r\t") + b"]")
-        if events is None:
-            position, ended = _walk(data, position, edge, opening, gathering)
+class _Splicer:
+    """Joins the pieces that were read between cuts, proving each cut by the pieces before it.
+
+    A piece counts if it starts where the list or a piece that counts ended. Where one was refused, events are taken one
+    by one until one ends at or behind the next cut; pieces count again from the first cut that is met exactly.
+    """
+
+    def __init__(self, blob: Blob, opening: Opening, gathering: Gathering) -> None:
+        self._blob = blob
+        self._opening = opening
+        self._gathering = gathering
+        self._reader = PieceReader(blob, gathering.words)
+
+    def run(self, cuts: Sequence[int], pieces: Sequence[Piece | None]) -> int:
+        """Take all pieces and the rest behind the last cut; answers where the last event, or the list, ended."""
+        position, index = cuts[0], 0
+        while index < len(cuts) - 1:
+            piece = pieces[index] if position == cuts[index] else self._reader.read(position, cuts[index + 1])
+            if piece is not None:
+                self._gathering.pieces.append(piece)
+                index += 1
+                position = cuts[index]
+                continue
+            position, ended = self._walk(position, cuts[index + 1])
             if ended:
                 return position
-        else:
-            gathering.add_events(events)
-            position = edge
-    last = split_tail(data, position, bare=opening.bare)
-    events = _decode(last[0]) if last else None
-    if last is None or events is None:
-        return _walk(data, position, len(data), opening, gathering)[0]
-    gathering.keys.update(last[1])
-    gathering.add_events(events)
-    return len(data)
+            index = min(max(bisect_left(cuts, position + 1) - 1, index), len(cuts) - 1)
+        return self._rest(position)
 
+    def _rest(self, position: int) -> int:
+        """The last events and what stands behind the list."""
+        body = self._blob.read(position, self._blob.size - position)
+        last = split_tail(body, bare=self._opening.bare)
+        piece = decode(last[0], words=self._gathering.words) if last else None
+        if last is None or piece is None:
+            return self._walk(position, self._blob.size)[0]
+        self._gathering.keys.update(last[1])
+        self._gathering.pieces.append(piece)
+        return self._blob.size
 
-def _decode(text: bytes) -> list[FileEvent] | None:
-    """The events of a closed list; ``None`` if it is none, or holds values of unexpected types."""
-    try:
-        return EVENTS.decode(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
+    def _walk(self, start: int, stop: int) -> tuple[int, bool]:
+        """Take a stretch event by event; answers where that ended, and whether it was the end of the list."""
+        gathering, blob = self._gathering, self._blob
+        found = walk(blob, start=start, stop=stop)
+        gathering.pieces.append(tabulate(found.events, words=gathering.words))
+        gathering.skipped.extend(found.skipped)
+        gathering.repaired.extend(found.repaired)
+        tail = self._tail_keys(found.end) if found.closed and not self._opening.bare else {}
+        if found.exhausted or tail is None:
+            gathering.truncated_at(blob.size, after=found.end)
+        gathering.keys.update(tail or {})
+        return found.end, found.closed or found.exhausted
 
-
-def _walk(data: bytes, start: int, stop: int, opening: Opening, gathering: Gathering) -> tuple[int, bool]:
-    """Take a stretch event by event; answers where that ended, and whether it was the end of the list."""
-    found = walk(data, start=start, stop=stop)
-    gathering.add_events(found.events)
-    gathering.skipped.extend(found.skipped)
-    gathering.repaired.extend(found.repaired)
-    if found.exhausted:
-        gathering.truncated_at(len(data), after=found.end)
-    if found.closed and not opening.bare:
-        tail = _tail_keys(data, found.end)
-        if tail is None:
-            gathering.truncated_at(len(data), after=found.end)
-        else:
-            gathering.keys.update(tail)
-    return found.end, found.closed or found.exhausted
-
-
-def _tail_keys(data: bytes, end: int) -> dict[str, Any] | None:
-    """The keys behind the closing bracket at ``end``."""
-    tail = split_tail(b"]" + data[end:], 0, bare=False)
-    return None if tail is None else tail[1]
+    def _tail_keys(self, end: int) -> dict[str, Any] | None:
+        """The keys behind the closing bracket at ``end``."""
+        tail = split_tail(b"]" + self._blob.read(end, self._blob.size - end), bare=False)
+        return None if tail is None else tail[1]

@@ -1,26 +1,35 @@
 """What can be had from a list of events that is not valid JSON? Event by event, up to where it ends or breaks.
 
 The typed decoder refuses a piece as a whole; this slower walk takes it apart with the standard library's scanner, which
-tells where each value ends and lets control characters, ``NaN`` and ``Infinity`` pass.
+tells where each value ends and lets control characters, ``NaN`` and ``Infinity`` pass. An event that even this cannot
+read is tried once more with the quotes inside its texts escaped, and else skipped.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from referee.trace.blob import Blob
 from referee.trace.columns import NONE
 from referee.trace.decode import EventArgs, FileEvent
+from referee.trace.document import split_tail
+from referee.trace.requote import requote
 
 _SPACE = re.compile(r"[\s,]*")
 _BOUNDARY = re.compile(r"\}\s*,\s*(?=\{\s*\")")
+_CLOSE = re.compile(r"\}\s*(?=\])")
 _LONGEST_INT = 40
 """Digits of an integer that is still read as one: longer ones are no id, and slow to convert."""
+_MARGIN = 1 << 22
+"""Text read beyond what is asked for, so that an event that crosses the limit can be completed; no valid event that
+reaches further is completed where the text around it is not valid JSON."""
+_MOST_CLOSES = 8
+"""How many brackets are tried as the end of the list behind an event that cannot be read."""
 
 
 class _Number(str):
@@ -34,19 +43,18 @@ def _whole(text: str) -> int | _Number:
 
 
 _SCANNER = json.JSONDecoder(parse_float=_Number, parse_int=_whole, parse_constant=_Number, strict=False)
+_VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
 @dataclass(kw_only=True)
 class Walk:
-    """What a walk found. Offsets are bytes from the start of the text that was given."""
+    """What a walk found. Offsets are bytes from the start of the text."""
 
     events: list[FileEvent] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    """For each event its number in the list, skipped ones counted."""
-    seen: int = 0
     skipped: list[int] = field(default_factory=list)
     """Where each event began that could not be read."""
     repaired: list[int] = field(default_factory=list)
+    """Where each event began that is not valid JSON and was read all the same."""
     end: int = 0
     """Where the last whole event ended, or the bracket that closes the list."""
     closed: bool = False
@@ -55,59 +63,127 @@ class Walk:
     """The text ended before the list did."""
 
 
-def walk(text: bytes, *, start: int, stop: int) -> Walk:
+def walk(blob: Blob, *, start: int, stop: int) -> Walk:
     """Read events from ``start`` (just behind the opening bracket or an event) until one ends at or after ``stop``.
 
     Never raises for what stands in the text: an event that cannot be read is skipped up to the next thing that looks
-    like the beginning of one, and counted.
+    like the beginning of one, and noted.
     """
-    chunk = text[start:].decode("utf-8", "surrogateescape")
-    result = Walk(end=start)
-    position, limit = 0, len(text[start:stop].decode("utf-8", "surrogateescape"))
-    done = 0
-    while True:
-        match = _SPACE.match(chunk, position)
-        position = match.end() if match else position
-        if position >= len(chunk):
-            result.exhausted = True
-            break
-        if chunk[position] == "]":
-            result.closed = True
-            result.end = start + _bytes(chunk[: position + 1])
-            break
-        if position >= limit:
-            break
-        value, after = _scan(chunk, position)
+    return _Walker(blob, start).run(stop)
+
+
+class _Walker:
+    """Where a walk is: a window of decoded text, the position in it, and the byte of the file that this is."""
+
+    def __init__(self, blob: Blob, start: int) -> None:
+        self._blob = blob
+        self._at = start
+        self._position = 0
+        self._text = ""
+        self._found = Walk(end=start)
+
+    def run(self, stop: int) -> Walk:
+        """Walk until an event ends at or after byte ``stop``, or the list ends."""
+        self._load(stop - self._at + _MARGIN)
+        while self._step(stop):
+            pass
+        return self._found
+
+    def _load(self, size: int) -> None:
+        # Bytes that are no UTF-8 become lone surrogates, one each, so that positions can be counted back into bytes.
+        self._text = self._blob.read(self._at, size).decode("utf-8", "surrogateescape")
+        self._position = 0
+
+    def _advance(self, position: int) -> None:
+        passed = self._text[self._position : position]
+        self._at += len(passed) if passed.isascii() else len(passed.encode("utf-8", "surrogateescape"))
+        self._position = position
+
+    def _step(self, stop: int) -> bool:
+        """Take the next event; whether there may be another one."""
+        found = self._found
+        space = _SPACE.match(self._text, self._position)
+        self._advance(space.end() if space else self._position)
+        if self._position >= len(self._text):
+            if self._at >= self._blob.size:
+                found.exhausted = True
+                return False
+            self._load(_MARGIN)
+            return True
+        if self._text[self._position] == "]":
+            self._advance(self._position + 1)
+            found.closed, found.end = True, self._at
+            return False
+        if self._at >= stop:
+            return False
+        return self._take_event()
+
+    def _take_event(self) -> bool:
+        """Read the event here, or skip it."""
+        value, after = _scan(self._text, self._position)
+        if after is None and len(self._text) - self._position < _MARGIN and self._window_ends_early():
+            self._load(_MARGIN)
+            value, after = _scan(self._text, self._position)
         if after is None:
-            boundary = _BOUNDARY.search(chunk, position + 1)
-            if boundary is None:
-                result.exhausted = True
-                break
-            result.skipped.append(start + _bytes(chunk[:position]))
-            after = boundary.end()
+            return self._take_damaged()
+        began = self._at
+        if not _is_valid(self._text[self._position : after]):
+            self._found.repaired.append(began)
+        self._keep(value, after)
+        return True
+
+    def _window_ends_early(self) -> bool:
+        rest = self._text[self._position :]
+        return self._at + len(rest.encode("utf-8", "surrogateescape")) < self._blob.size
+
+    def _keep(self, value: dict[str, Any], after: int) -> None:
+        self._advance(after)
+        self._found.events.append(as_event(value))
+        self._found.end = self._at
+
+    def _take_damaged(self) -> bool:
+        """Repair or skip the event here, up to the next boundary or the end of the list; whether there is one."""
+        boundary = _BOUNDARY.search(self._text, self._position + 1)
+        close = self._closing() if boundary is None else None
+        if boundary is None and close is None:
+            self._found.exhausted = True
+            return False
+        end = boundary.start() + 1 if boundary else (close or 0)
+        value, after = _scan(requote(self._text[self._position : end]), 0)
+        if after is None:
+            self._found.skipped.append(self._at)
+            self._advance(end)
+            self._found.end = self._at
         else:
-            result.events.append(as_event(value))
-            result.places.append(result.seen)
-            done = after
-        result.seen += 1
-        position = after
-    if not result.closed:
-        result.end = start + _bytes(chunk[:done])
-    return result
+            self._found.repaired.append(self._at)
+            self._keep(value, end)
+        return True
+
+    def _closing(self) -> int | None:
+        """Where the event here ends, if what follows is the end of the list and of the file; else the text is cut."""
+        for match in list(_CLOSE.finditer(self._text, self._position))[-_MOST_CLOSES:]:
+            tail = self._text[match.end() :].encode("utf-8", "surrogateescape")
+            if split_tail(tail, bare=False) is not None or tail.strip() == b"]":
+                return match.start() + 1
+        return None
 
 
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
-
-
-def _scan(chunk: str, position: int) -> tuple[Any, int | None]:
+def _scan(text: str, position: int) -> tuple[Any, int | None]:
     """The object that begins at ``position`` and where it ends; ``None`` for the end if none can be read there."""
-    if chunk[position] != "{":
+    if text[position : position + 1] != "{":
         return None, None
     try:
-        return _SCANNER.raw_decode(chunk, position)
+        return _SCANNER.raw_decode(text, position)
     except (ValueError, RecursionError):
         return None, None
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        _VALID.decode(text.encode("utf-8"))
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def as_event(value: dict[str, Any]) -> FileEvent:
@@ -145,13 +221,3 @@ def _number(value: Any) -> msgspec.Raw:
 def _clean(value: Any) -> Any:
     """A text without what is not UTF-8; other values as they are."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
-
-
-def decode_loosely(text: bytes) -> Sequence[FileEvent] | None:
-    """Events of a piece that is valid JSON but holds values of unexpected types; ``None`` if it is not valid JSON."""
-    try:
-        values = msgspec.json.decode(text, type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
-    result = walk(text, start=1, stop=len(text))
-    return result.events if len(result.events) == len(values) else None

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -15,66 +18,95 @@ from typing import cast
 from isal import isal_zlib
 
 from referee.errors import TraceError
+from referee.trace.blob import Blob, FileBlob
 
 TRACE_SUFFIXES = (".json", ".json.gz")
 """The endings by which traces are found in a directory; a file named by the user may be called anything."""
 SIDE_SUFFIXES = (".provenance.json", ".capture.json", ".memory.json", ".flops.json")
 """What a capture writes beside its traces and is none."""
 _GZIP = b"\x1f\x8b"
-_CHUNK = 1 << 22
+_CHUNK = 1 << 18
 _DAMAGED = cast("type[Exception]", isal_zlib.error)
 _RANK = re.compile(r"(?i)(?:rank|worker)[-_]?(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """The bytes of a file once unpacked; ``cut_short``: the compressed data ended in the middle, or was damaged."""
+    """The text of a file once unpacked; ``cut_short``: the compressed data ended in the middle, or was damaged."""
 
-    data: bytes
+    blob: Blob
     cut_short: bool = False
 
 
-def read_text(path: str | os.PathLike[str]) -> Text:
-    """The unpacked bytes of a file. Raises :class:`~referee.errors.TraceError` if it cannot be read."""
+@contextmanager
+def open_text(path: str | os.PathLike[str]) -> Iterator[Text]:
+    """Open a file for reading and unpack it. Raises :class:`~referee.errors.TraceError` if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError as error:
         raise TraceError(f"{path} does not exist.") from error
-    except IsADirectoryError as error:
-        raise TraceError(f"{path} is a directory, not a trace file.") from error
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}.") from error
-    if not data:
-        raise TraceError(f"{path} is empty.", hint="Was the profiler stopped before the file was written?")
-    return unpack_gzip(data) if data.startswith(_GZIP) else Text(data=data)
+    try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise TraceError(f"{path} is a directory, not a trace file.")
+        blob = FileBlob(descriptor)
+        if blob.size == 0:
+            raise TraceError(f"{path} is empty.", hint="Was the profiler stopped before the file was written?")
+        if blob.read(0, 2) == _GZIP:
+            with _scratch() as unpacked:
+                cut_short = unpack_gzip(blob, unpacked)
+                yield Text(blob=FileBlob(unpacked), cut_short=cut_short)
+        else:
+            yield Text(blob=blob)
+    finally:
+        os.close(descriptor)
 
 
-def unpack_gzip(data: bytes) -> Text:
-    """Unpack all members; of a member that ends early or is damaged, what came before."""
-    parts: list[bytes] = []
-    rest = data
-    while rest.startswith(_GZIP):
-        stream = isal_zlib.decompressobj(wbits=31)
+@contextmanager
+def _scratch() -> Iterator[int]:
+    """A file without a name, in memory where the system has such files, that a helper process can read too."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("referee-trace")
         try:
-            parts.append(stream.decompress(rest))
-        except _DAMAGED:
-            parts.extend(_as_far_as_possible(rest))
-            return Text(data=b"".join(parts), cut_short=True)
-        if not stream.eof:
-            return Text(data=b"".join(parts), cut_short=True)
-        rest = stream.unused_data
-    return Text(data=b"".join(parts))
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.TemporaryFile() as file:
+            yield file.fileno()
 
 
-def _as_far_as_possible(data: bytes) -> Iterable[bytes]:
-    """Unpack in small steps up to the damage."""
+def unpack_gzip(packed: Blob, unpacked: int) -> bool:
+    """Unpack all members into the file ``unpacked``; answers whether one ended early or was damaged.
+
+    Of such a member what came before is there.
+    """
     stream = isal_zlib.decompressobj(wbits=31)
-    for offset in range(0, len(data), _CHUNK >> 6):
+    offset = 0
+    waiting = b""
+    while True:
+        chunk = waiting or packed.read(offset, _CHUNK)
+        if not waiting:
+            offset += len(chunk)
+        if not chunk:
+            return not stream.eof
         try:
-            yield stream.decompress(data[offset : offset + (_CHUNK >> 6)])
+            _write(unpacked, stream.decompress(chunk))
         except _DAMAGED:
-            return
+            return True
+        waiting = stream.unused_data if stream.eof else b""
+        if stream.eof:
+            rest = waiting or packed.read(offset, 2)
+            if not rest.startswith(_GZIP[: len(rest)]) or not rest:
+                return False
+            stream = isal_zlib.decompressobj(wbits=31)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def find_traces(paths: Sequence[str | os.PathLike[str]], *, rank: int | None = None) -> list[str]:
