@@ -1,6 +1,6 @@
 """How well does the calibrated cost of the profiler explain what it costs? And what does waiting cost?
 
-    python benchmarks/profiler_cost.py [ROUNDS]
+    python benchmarks/profiler_cost.py [ROUNDS [OPTION ...]]
 
 The cost per host row is calibrated on a chain of 1,000 adds and applied to steps it has never seen: the corrected
 profiled step over the unprofiled one should be 1.00; within 15 % is the target. The second table is the time that a
@@ -98,6 +98,5 @@ def waiting(calls: int = 200_000) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    for chosen in (CaptureOptions(), CaptureOptions(shapes=True), CaptureOptions(stacks=True)):
-        agreement(count, chosen)
+    agreement(count, CaptureOptions(**dict.fromkeys(sys.argv[2:], True)))
     waiting()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from referee.capture import Capture, Plan, capture
+from referee.capture import Capture, Plan, capture, cost
 from referee.capture.findings import judge_capture
 from referee.capture.rows import decode, nest
 from referee.device.registry import open_device
@@ -107,8 +107,9 @@ def test_adding_up_total_times_counts_nesting(tmp_path: Path) -> None:
     assert totals > 3 * outermost
 
 
-def test_the_cost_of_recording_is_measured_and_stored(tmp_path: Path) -> None:
+def test_the_cost_of_recording_is_measured_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dispatch-bound model doubles under the profiler: the record says what it costs here and what it costs alone."""
+    monkeypatch.setattr(cost, "ROUNDS", 2)
     other = torch.ones(1)
 
     def step() -> Any:

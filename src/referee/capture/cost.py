@@ -31,8 +31,7 @@ ROUNDS = 9
 def calibrate_cost(*, options: CaptureOptions) -> ProfilerCost:
     """The profiler's cost per host row with ``options``.
 
-    Runs the chain with and without the profiler in turn, :data:`ROUNDS` times, and takes the median of the differences
-    of neighbours, so that what slows the machine for longer than a few milliseconds cancels. About a second.
+    Runs the chain with and without the profiler in turn, :data:`ROUNDS` times. About a second.
     """
     run = _chain()
     for _ in range(3):
@@ -62,12 +61,26 @@ def option_costs() -> tuple[ProfilerCost, ...]:
 def cost_from(
     plain_ns: Sequence[int], profiled_ns: Sequence[int], *, rows: int, options: CaptureOptions
 ) -> ProfilerCost:
-    """The cost per row from paired times of a chain with ``rows`` rows: median and quartiles of the differences."""
-    per_row = [(with_it - without) / rows for without, with_it in zip(plain_ns, profiled_ns, strict=True)]
-    low, _, high = quantiles(per_row, n=4)
+    """The cost per row from paired times of a chain with ``rows`` rows: the difference of the lower quartiles.
+
+    The lower quartile, because what else runs on the machine only ever adds, in episodes that a median does not
+    survive. Low and high are the quartiles of the paired differences, widened to hold the point.
+    """
+    pairs = [(with_it - without) / rows for without, with_it in zip(plain_ns, profiled_ns, strict=True)]
+    low, _, high = quantiles(pairs, n=4, method="inclusive")
+    point = (_lower_quartile(profiled_ns) - _lower_quartile(plain_ns)) / rows
     return ProfilerCost(
-        per_row_ns=median(per_row), low_ns=low, high_ns=high, chain=CHAIN, rounds=len(per_row), options=options
+        per_row_ns=point,
+        low_ns=min(low, point),
+        high_ns=max(high, point),
+        chain=CHAIN,
+        rounds=len(pairs),
+        options=options,
     )
+
+
+def _lower_quartile(times_ns: Sequence[int]) -> float:
+    return quantiles(times_ns, n=4, method="inclusive")[0]
 
 
 def corrected_step_ns(capture: Capture) -> float | None:

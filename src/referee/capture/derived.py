@@ -13,7 +13,10 @@ import msgspec
 
 from referee.capture.rows import Event, TraceFile, nest
 
-_DEVICE_TYPES = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta", 20: "privateuseone"}
+_DEVICE_TYPES = {
+    0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta", 15: "hpu", 17: "lazy", 19: "mtia",
+    20: "privateuseone",
+}  # fmt: skip
 """The numbers that c10::DeviceType gives the devices, as the profiler writes them into a memory row."""
 _STACK_CATEGORIES = frozenset({"python_function", "cpu_op", "user_annotation"})
 

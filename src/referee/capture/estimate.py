@@ -53,7 +53,7 @@ class _Size:
 
 
 def probe_size(step: Callable[[], object], *, device: Device, options: CaptureOptions) -> SizeModel:
-    """Record one step, then three, and take the difference for two. Runs ``step`` seven times (ten with shapes)."""
+    """Record one step, then three, and take the difference for two. Runs ``step`` seven times (nine with shapes)."""
     device.settle(step())
     one, three = (_record(step, device=device, options=options, steps=steps) for steps in (1, 3))
     held = 0.0

@@ -30,7 +30,8 @@ class Capture:
 
     or, so that no iteration can be forgotten, ``for batch in capture.over(loader)``. Whatever ends the loop, ``break``
     and exceptions included, complete iterations are saved and the unfinished one is marked as such. Afterwards
-    ``capture.result`` is the record, with findings; if nothing was recorded a warning says why.
+    ``capture.result`` is the record, with findings; if nothing was recorded a warning says why. On a lazy device the
+    loop must end each iteration's graph itself (``mark_step``), as it has to without a profiler.
     """
 
     def __init__(
