@@ -74,10 +74,10 @@ def bench(
     named = name or name_of(f)
     with _threads(threads):
         opened = _open(device, step, args)
-        first = first_call(step, device=opened)
+        first = replace(first_call(step, device=opened), output=None)
         seen = _observe(step, opened)
         twin = _twin(f, args, kwargs or {})
-        timed, prepare, method, findings = _cached(step, cache, twin, device=opened, seen=seen)
+        timed, prepare, method, findings = with_cache_state(step, cache, twin, device=opened, seen=seen)
         if graph:
             from referee.device.graph_replay import capture_graph
 
@@ -97,7 +97,7 @@ def bench(
             prepare=prepare,
             progress=progress,
         )
-        return _with_memory(found, step, device=opened) if memory else found
+        return with_memory(found, step, device=opened) if memory else found
 
 
 def compare(
@@ -116,6 +116,7 @@ def compare(
     """
     from referee.bench.compare import COMPARED, Candidate
     from referee.bench.compare import compare as compare_candidates
+    from referee.bench.warmup import first_call
 
     named = [c if isinstance(c, tuple) else (name_of(c), c) for c in candidates]
     if len({name for name, _ in named}) < len(named):
@@ -127,12 +128,13 @@ def compare(
         opened = _open(device, steps[0][1], args)
         sides = []
         for name, step in steps:
-            opened.settle(step())
+            first = replace(first_call(step, device=opened), output=None)
             seen = _observe(step, opened)
             sides.append(
                 Candidate(
                     name=name,
                     step=step,
+                    first=first,
                     observation=seen,
                     method=seen.method,
                     switches=seen.switches,
@@ -342,7 +344,7 @@ def _tensor_bytes(value: object) -> int:
     return 0 if torch is None else sum(t.numel() * t.element_size() for t in find_leaves(value, torch.Tensor))
 
 
-def _cached(
+def with_cache_state(
     step: Step, cache: CacheState, twin: Callable[[], Step] | None, *, device: Device, seen: Observation
 ) -> tuple[Step, Callable[[], None] | None, dict[str, Scalar], tuple[Finding, ...]]:
     """The step, what prepares each call, what provenance says of it, and what is wrong with it."""
@@ -372,7 +374,8 @@ def _cached(
     return rotation.step, None, {"cache_state": f"rotated over {rotation.copies} copies"}, ()
 
 
-def _with_memory(found: Measurement, step: Step, *, device: Device) -> Measurement:
+def with_memory(found: Measurement, step: Step, *, device: Device) -> Measurement:
+    """The measurement with peak and requests of memory, counted in a pass of its own."""
     from referee.device.memory import measure_memory
 
     use = measure_memory(step, device)

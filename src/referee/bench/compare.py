@@ -18,7 +18,7 @@ from referee.bench.loop import Block, quiet_collector, run_block
 from referee.bench.measure import SETTLES, Seen
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.sampling import SLICE_NS, STOLEN_FRAC
-from referee.bench.warmup import moved_counters, warm_up
+from referee.bench.warmup import FirstCall, moved_counters, warm_up
 from referee.device.protocol import Device
 from referee.device.provenance import MachineMark, Source, collect, mark_machine
 from referee.errors import OptionError
@@ -51,10 +51,11 @@ _DECIDED_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One side: a step, its name, and what was observed of it."""
+    """One side: a step, its name, its first call where that was made before, and what was observed of it."""
 
     name: str
     step: Step
+    first: FirstCall | None = None
     observation: Seen | None = None
     target: Source | None = None
     method: Mapping[str, Scalar] = field(default_factory=dict)
@@ -147,7 +148,7 @@ def _prepare(
 ) -> _Ready:
     """Warm the candidate up, size its block, and read its provenance while its own switches are in force."""
     target_ns = plan.block_target_ns or device.block_target_ns
-    warmed = warm_up(candidate.step, device=device, plan=plan, progress=progress)
+    warmed = warm_up(candidate.step, device=device, plan=plan, progress=progress, first=candidate.first)
     until_ns = device.now_ns() + plan.budget_ns // 10
     calls = choose_calls(candidate.step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
     own = with_settling(overhead, candidate.step, device=device, calls=calls)

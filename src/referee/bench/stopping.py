@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from referee.bench.plan import MIN_BLOCKS, Plan
-from referee.records.estimate import Estimate
 from referee.stats.interval import median_interval
 
 STOP_REASONS: dict[str, str] = {
@@ -75,8 +74,6 @@ class UntilPrecise:
     level: float
     min_ns: int
     min_blocks: int
-    last: Estimate | None = None
-    """The interval at the last look."""
     _next: int = 0
 
     def reason(self, sampling: Sampling) -> str | None:
@@ -85,8 +82,8 @@ class UntilPrecise:
         if count < max(self.min_blocks, self._next) or sampling.now_ns - sampling.start_ns < self.min_ns:
             return None
         self._next = int(count * _CHECK_GROWTH) + 1
-        self.last = median_interval(sampling.clean_ns, level=self.level)
-        return "precise" if self.last.half_width_frac <= self.frac else None
+        estimate = median_interval(sampling.clean_ns, level=self.level)
+        return "precise" if estimate.half_width_frac <= self.frac else None
 
 
 def rules_of(plan: Plan, *, until_ns: int) -> tuple[StoppingRule, ...]:
