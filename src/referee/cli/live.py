@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from referee.errors import OptionError, PackageMissing
-from referee.units import NS_PER_S, parse_duration_ns
+from referee.units import NS_PER_MS, NS_PER_S, parse_duration_ns
 
 if TYPE_CHECKING:
+    from referee.api import CacheState
     from referee.bench.plan import Plan
+    from referee.bench.sweep import Built
     from referee.bench.warmup import FirstCall
     from referee.cli.progress import Progress
     from referee.device.observe import Observation
     from referee.device.protocol import Device
     from referee.records.measurement import Measurement, Sweep
     from referee.target import Target
+
+
+_QUICK_BUILD_NS = 5 * NS_PER_MS
+"""Some fifty steps are built for a proof that the work ran: a quarter of a second."""
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,66 +125,104 @@ def meet(target: Target, *, device: Device) -> Acquaintance:
 
 
 def measure_target(
-    target: Target, *, device: Device, plan: Plan, progress: Progress, known: Acquaintance
+    target: Target,
+    *,
+    device: Device,
+    plan: Plan,
+    progress: Progress,
+    known: Acquaintance,
+    cache: CacheState = "warm",
+    prove: bool | None = None,
 ) -> Measurement:
-    """Measure the target's step; what it raises becomes one sentence with the place in the user's code."""
+    """Measure the target's step; what it raises becomes one sentence with the place in the user's code.
+
+    ``prove``: show that the work ran, on steps built anew; ``None``: where building one is quick, and on lazy devices.
+    """
+    from referee.api import with_cache_state
     from referee.bench.measure import measure
     from referee.target import step_errors
 
     with step_errors(target.name), progress.stage(f"measuring {target.name}"):
+        fresh = (lambda: target.rebuild().step) if target.factory and not target.statement else None
+        step, prepare, method, findings = with_cache_state(target.step, cache, fresh, device=device, seen=known.seen)
+        if prove is None:
+            prove = _is_quick(fresh, device=device)
         return measure(
-            target.step,
+            step,
             device=device,
             plan=plan,
             name=target.name,
             first=known.first,
             observation=known.seen,
             target=target,
-            method=known.seen.method,
+            method={**known.seen.method, **method},
             switches=known.seen.switches,
-            findings=known.seen.findings,
+            findings=(*known.seen.findings, *findings),
+            fresh=fresh if prove and cache == "warm" else None,
+            prepare=prepare,
             progress=progress.bench,
         )
+
+
+def _is_quick(fresh: Callable[[], object] | None, *, device: Device) -> bool:
+    """Whether some dozens of fresh steps can be built without the user noticing; a lazy device is worth the wait."""
+    from referee.device.protocol import Settling
+
+    if fresh is None:
+        return False
+    if device.settling is Settling.LAZY:
+        return True
+    begun_ns = device.now_ns()
+    fresh()
+    return device.now_ns() - begun_ns <= _QUICK_BUILD_NS
 
 
 def sweep_target(
     target: Target,
     *,
     parameter: str,
-    values: Sequence[float],
+    values: Sequence[object],
     device: Device,
     plan: Plan,
     progress: Progress,
+    price_per_hour: float | None = None,
+    served: float | None = None,
 ) -> Sweep:
     """Measure the target at each value of one of its parameters."""
-    from referee.bench.sweep import Built, sweep
+    from referee.bench.sweep import sweep
     from referee.target import step_errors
-
-    def build(value: float) -> Built:
-        built = target.rebuild(**{parameter: value})
-        known = meet(built, device=device)
-        return Built(
-            step=built.step,
-            first=known.first,
-            observation=known.seen,
-            target=built,
-            items_per_call=built.batch_size,
-            findings=known.seen.findings,
-            method=known.seen.method,
-            switches=known.seen.switches,
-        )
 
     require_declared(target, parameter)
     with step_errors(target.name), progress.stage(f"sweeping {parameter}"):
         return sweep(
-            build,
+            lambda value: build_at(target, {parameter: value}, device=device),
             parameter=parameter,
             values=values,
             device=device,
             plan=plan,
             name=target.name,
+            price_per_hour=price_per_hour,
+            served=served,
             progress=progress.bench,
         )
+
+
+def build_at(target: Target, overrides: Mapping[str, object], *, device: Device) -> Built:
+    """The target built with other values for some of its parameters, and what is known of it."""
+    from referee.bench.sweep import Built
+
+    built = target.rebuild(**overrides)
+    known = meet(built, device=device)
+    return Built(
+        step=built.step,
+        first=known.first,
+        observation=known.seen,
+        target=built,
+        items_per_call=built.batch_size,
+        findings=known.seen.findings,
+        method=known.seen.method,
+        switches=known.seen.switches,
+    )
 
 
 def require_declared(target: Target, parameter: str) -> None:
