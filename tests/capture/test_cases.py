@@ -150,8 +150,12 @@ print(record.files[0].memory_growth_bytes, *[finding.code for finding in record.
     def grown(self, folder: Path, which: str) -> tuple[int, list[str]]:
         unset = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
         ran = subprocess.run(
-            [sys.executable, "-c", self.SCRIPT, str(folder), which], capture_output=True, text=True, check=True, env=unset
-        )  # fmt: skip
+            [sys.executable, "-c", self.SCRIPT, str(folder), which],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=unset,
+        )
         assert "profiler_start" not in ran.stderr, "Kineto's own words on standard error"
         growth, *found = ran.stdout.split()
         return int(growth), found
