@@ -76,10 +76,10 @@ def test_kinetos_tensorboard_plugin(
         ours = sum(getattr(step, f"{field}_ns") for step in report.partition) / len(report.partition)
         assert ours / US == pytest.approx(average_us, abs=0.51), field
     length_ns = sum(step.length_ns for step in report.partition)
-    assert sum(step.kernel_ns for step in report.partition) / length_ns == pytest.approx(kernel_share, abs=1.5e-4)
+    assert sum(step.kernel_ns for step in report.partition) / length_ns == pytest.approx(kernel_share, abs=2e-4)
     figures = report.utilisation
     assert figures.sm_weighted_frac is not None
-    assert figures.sm_weighted_frac * report.totals.window_ns / length_ns == pytest.approx(sm_weighted, abs=1.5e-4)
+    assert figures.sm_weighted_frac * report.totals.window_ns / length_ns == pytest.approx(sm_weighted, abs=2e-4)
     assert figures.occupancy_frac == pytest.approx(occupancy, abs=6e-5)
 
 

@@ -66,6 +66,8 @@ CODES: dict[str, str] = {
     "launch-without-rows": "calls of a launch family have no device row",
     "unlinked-rows": "device rows have no launch in the file",
     "unseen": "the device waited although its next row was queued: work that was not recorded, or awaited elsewhere",
+    "different-operators": "traces that were to differ in one parameter do not run the same operators",
+    "ranks-differ": "the ranks of one job are not in one regime",
     "long-lead": "the step has a long host lead before its first device row",
     "negative-duration": "rows have negative durations",
     "duplicate-correlation": "several launches share one correlation id",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from referee.records.finding import Finding
+from referee.records.measurement import Fit
 from referee.records.provenance import Provenance
 from referee.records.verdict import Remedy, Verdict
 
@@ -231,9 +232,41 @@ class TraceReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NullPoint:
+    """One trace of the null experiment: its batch size, its regime, and both sides of the law there."""
+
+    value: float
+    source: str
+    regime: str
+    window_ns: int
+    busy_ns: int
+    host_ns: int | None
+    ops_top: int
+    synchronises: int
+    """Calls of the ``*Synchronize`` family."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NullExperiment:
+    """The same model at several batch sizes, from traces recorded elsewhere.
+
+    ``fit`` is of the windows, as in a live sweep. ``knee_estimate`` is where the device's busy time equals the host's,
+    between two points or, where ``knee_reached`` is false, extrapolated past the last one.
+    """
+
+    parameter: str
+    points: tuple[NullPoint, ...]
+    fit: Fit
+    knee_estimate: float | None
+    knee_reached: bool
+    so: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceSet:
     """Several reports side by side (schema ``referee.traces/1``): one rank does not speak for a job."""
 
     reports: tuple[TraceReport, ...]
     findings: tuple[Finding, ...] = ()
+    null_experiment: NullExperiment | None = None
     schema: str = "referee.traces/1"
