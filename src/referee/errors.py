@@ -88,3 +88,9 @@ class PackageMissing(EnvironmentLacks, ImportError):
         """The error for ``package``, which ``need`` (a phrase) needs, and which the extra ``extra`` brings."""
         message = f"{need} needs the package {package}, which is not installed."
         return cls(message, hint=f"Install it with: pip install 'referee[{extra}]'")
+
+
+class CannotTell(RefereeError):
+    """Measured, but the answer is not in the evidence."""
+
+    exit_status = 4

@@ -31,6 +31,11 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", nargs="?", metavar="TARGET", help="FILE.py:NAME or package.module:NAME")
     parser.add_argument("--stmt", help="a statement to time instead of a target, as in timeit")
     parser.add_argument("--setup", default="", help="what runs once before --stmt")
+    add_target_options(parser)
+
+
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    """What is handed to a target, and what it runs on."""
     parser.add_argument("--device", default="cpu", help="cpu, cuda[:N], xpu, mps, lazy (default: cpu)")
     parser.add_argument("--dtype", help="float32, bfloat16, float16, … handed to a target that declares dtype")
     parser.add_argument("--batch-size", type=_positive, metavar="N", help="handed to a target that declares batch_size")
@@ -75,26 +80,38 @@ def open_live(args: argparse.Namespace) -> tuple[Device, Target]:
     """Open the device, set the threads, load the target."""
     if (args.target is None) == (args.stmt is None):
         raise OptionError("Name one target, FILE.py:NAME, or give one statement with --stmt.")
+    if args.stmt is None:
+        device, targets = open_on(args, [args.target])
+        return device, targets[0]
+    if args.batch_size or args.param or args.dtype:
+        raise OptionError("--stmt takes no --batch-size, --dtype or --param.", hint="Put them into --setup.")
+    device = _open_device(args)
+    from referee.target import load_statement
+
+    return device, load_statement(args.stmt, args.setup)
+
+
+def open_on(args: argparse.Namespace, specs: Sequence[str]) -> tuple[Device, list[Target]]:
+    """Open the device, set the threads, and load several targets, all with the same options."""
+    params = parse_params(args)
+    device = _open_device(args)
+    from referee.target import load_target
+
+    return device, [
+        load_target(spec, batch_size=args.batch_size, device=args.device, dtype=args.dtype, params=params)
+        for spec in specs
+    ]
+
+
+def _open_device(args: argparse.Namespace) -> Device:
     require_torch()
+    from referee.device.cpu import set_threads
     from referee.device.registry import open_device
-    from referee.target import load_statement, load_target
 
     device = open_device(args.device)
     if args.threads:
-        from referee.device.cpu import set_threads
-
         set_threads(args.threads)
-    if args.stmt is not None:
-        if args.batch_size or args.param or args.dtype:
-            raise OptionError("--stmt takes no --batch-size, --dtype or --param.", hint="Put them into --setup.")
-        return device, load_statement(args.stmt, args.setup)
-    return device, load_target(
-        args.target,
-        batch_size=args.batch_size,
-        device=args.device,
-        dtype=args.dtype,
-        params=parse_params(args),
-    )
+    return device
 
 
 @dataclass(frozen=True, kw_only=True)

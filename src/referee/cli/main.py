@@ -22,9 +22,11 @@ INTERRUPTED = 130
 COMMANDS: dict[str, str] = {
     "check": "the main job: bench, sweep, profile, diagnosis, remedies, report",
     "bench": "how long does one step take?",
+    "compare": "is B faster than A? faster, slower, same, or cannot tell",
     "sweep": "how does the time grow with a parameter? (the null experiment)",
     "profile": "record what ran, on a schedule that cannot come out empty",
     "trace": "read anybody's profiler trace: where did the time go, which regime is it?",
+    "verify": "does a saved number hold here?",
     "env": "what is this machine, and what can be measured on it?",
 }
 """Command → one line of help. Each has a module of its name in this package."""

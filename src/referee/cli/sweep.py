@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from referee.cli.live import add_budget_argument, add_target_arguments, open_live, parse_budget_ns, sweep_target
-from referee.cli.output import add_output_arguments, check_output_arguments, deliver
+from referee.cli.live import (
+    add_budget_argument,
+    add_target_arguments,
+    build_at,
+    open_live,
+    parse_budget_ns,
+    require_declared,
+    sweep_target,
+)
+from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
 from referee.cli.progress import Progress
 from referee.errors import OptionError
 
+if TYPE_CHECKING:
+    from referee.records.measurement import Sweep
+
 DEFAULT_VALUES = (1, 2, 4, 8, 16, 32)
+Value = int | float | str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B,…",
         help="its values (default: %(default)s)",
     )
+    parser.add_argument(
+        "--price", type=float, metavar="PER_HOUR", help="price of the machine per hour: items per dollar"
+    )
+    parser.add_argument("--served", type=float, metavar="VALUE", help="the value that will be served")
+    parser.add_argument(
+        "--serving", action="store_true", help="call the values in random order, as requests come: p50, p95 and p99"
+    )
+    parser.add_argument("--plot", metavar="PATH", help="draw time over the parameter: .svg or .png")
     add_budget_argument(parser, default="1s", what="at each value")
     add_output_arguments(parser)
 
@@ -29,10 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, measure at each value, fit, show."""
     check_output_arguments(args)
+    check_plot(args.plot)
     values = parse_values(args.values)
     budget_ns = parse_budget_ns(args)
     if args.stmt is not None:
         raise OptionError("A statement has no parameters to sweep.", hint="Name a target, FILE.py:NAME.")
+    if args.served is not None and args.price is None:
+        raise OptionError("--served says at which value the price counts.", hint="Give --price PER_HOUR too.")
+    if args.serving:
+        return serve(args, values=values, budget_ns=budget_ns)
     device, target = open_live(args)
     from referee.bench.plan import Plan
 
@@ -43,17 +71,79 @@ def run(args: argparse.Namespace) -> int:
         device=device,
         plan=Plan(budget_ns=budget_ns),
         progress=Progress(enabled=not args.no_progress),
+        price_per_hour=args.price,
+        served=args.served,
     )
+    deliver(result, args)
+    if args.plot:
+        draw(result, args.plot)
+    return 0
+
+
+def serve(args: argparse.Namespace, *, values: Sequence[Value], budget_ns: int) -> int:
+    """A mixture of shapes, as a service meets them."""
+    device, target = open_live(args)
+    from referee.bench.plan import Plan
+    from referee.bench.shapes import Shape, measure_shapes
+    from referee.target import step_errors
+
+    require_declared(target, args.parameter)
+    progress = Progress(enabled=not args.no_progress)
+    with step_errors(target.name), progress.stage(f"serving {target.name}"):
+        shapes = {
+            f"{args.parameter}={value}": Shape(built=build_at(target, {args.parameter: value}, device=device))
+            for value in values
+        }
+        plan = Plan(budget_ns=budget_ns * len(values))
+        result = measure_shapes(shapes, device=device, plan=plan, name=target.name, progress=progress.bench)
     deliver(result, args)
     return 0
 
 
-def parse_values(text: str) -> tuple[int, ...]:
-    """``1,2,4`` as distinct whole numbers above zero."""
-    try:
-        values = tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise OptionError(f"--values {text}: not whole numbers.", hint="Write for example 1,2,4,8.") from error
-    if min(values) < 1 or len(set(values)) < len(values):
-        raise OptionError(f"--values {text}: the values must be distinct and above 0.")
+def check_plot(path: str | None) -> None:
+    """Refuse a plot that could not be written, before anything is measured."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in (".svg", ".png"):
+        raise OptionError(f"--plot {path}: the suffix says the format.", hint="Use .svg or .png.")
+    if not Path(path).resolve().parent.is_dir():
+        raise OptionError(f"--plot {path}: there is no such directory.", hint="Create it first.")
+    if Path(path).suffix.lower() == ".png":
+        from referee.report.picture import require_matplotlib
+
+        require_matplotlib()
+
+
+def draw(result: Sweep, path: str) -> None:
+    """Write the sweep's plot as SVG or PNG."""
+    from referee.records.schema import write_atomically
+    from referee.report.picture import render_picture
+    from referee.report.sweep import sweep_plot
+
+    write_atomically(render_picture(sweep_plot(result), Path(path).suffix.lower()), path)
+    note(f"plot written to {path}")
+
+
+def parse_values(text: str) -> tuple[Value, ...]:
+    """``1,2,4`` as distinct numbers above zero; words (dtypes, modes) are taken as they are."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise OptionError(f"--values {text}: one of the values is empty.", hint="Write for example 1,2,4,8.")
+    values = tuple(_value(part) for part in parts)
+    if len(set(values)) < len(values):
+        raise OptionError(f"--values {text}: the values must be distinct.")
+    numbers = [value for value in values if not isinstance(value, str)]
+    if numbers and len(numbers) < len(values):
+        raise OptionError(f"--values {text}: numbers and words cannot be mixed.")
+    if any(not value > 0 for value in numbers):
+        raise OptionError(f"--values {text}: the values must be above 0.")
     return values
+
+
+def _value(text: str) -> Value:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

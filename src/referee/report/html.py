@@ -35,10 +35,15 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """The page may load nothing, whatever a file's names hold."""
 
 
+def style_sheet() -> str:
+    """The style sheet of every page and drawing."""
+    return files("referee.report").joinpath("style.css").read_text(encoding="utf-8")
+
+
 def render_html(document: Document) -> str:
     """The document as one self-contained HTML page."""
     title = text(document.title)
-    style = files("referee.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = style_sheet()
     body = "\n".join(line for block in document.blocks for line in _block(block))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -111,7 +111,7 @@ def sweep_blocks(sweep: Sweep) -> tuple[Block, ...]:
     """The curve, the points, and the fitted law."""
     return (
         Heading(text=f"Time over {sweep.parameter}"),
-        _plot(sweep),
+        sweep_plot(sweep),
         _table(sweep),
         Heading(text="The law it obeys"),
         Facts(facts=_fit_facts(sweep)),
@@ -141,7 +141,7 @@ def law_value(fit: Fit, value: float) -> float | None:
     return fit.host_ns + device if fit.law == "sum" else None
 
 
-def _plot(sweep: Sweep) -> Plot:
+def sweep_plot(sweep: Sweep) -> Plot:
     measured = [(p, p.median_ns) for p in sweep.points if p.median_ns is not None]
     curves = [
         Curve(
