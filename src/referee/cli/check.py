@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +73,7 @@ def check(
     *,
     device: Device,
     plan: Plan,
-    values: tuple[int, ...] | None,
+    values: Sequence[object] | None,
     out_dir: Path,
     progress: Progress,
 ) -> Check:

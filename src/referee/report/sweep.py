@@ -142,6 +142,7 @@ def law_value(fit: Fit, value: float) -> float | None:
 
 
 def sweep_plot(sweep: Sweep) -> Plot:
+    """Time over the parameter: the points with their intervals, the law, the knee."""
     measured = [(p, p.median_ns) for p in sweep.points if p.median_ns is not None]
     curves = [
         Curve(
