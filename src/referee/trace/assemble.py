@@ -101,7 +101,7 @@ def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings) -
 def sort_rows(table: EventTable, *, labels: Labels) -> Rows:
     """The rows in order of start, longer first, then by place; a negative duration counts as none."""
     duration = np.maximum(table.duration_ns, 0)
-    order = np.lexsort((table.place, -duration, table.start_ns))
+    order = _order(table.start_ns, duration)
     start = table.start_ns[order]
     category, name, thread = table.category[order], table.name[order], table.thread[order]
     kind = classify(category, name, categories=labels.categories, names=labels.names)
@@ -121,6 +121,18 @@ def sort_rows(table: EventTable, *, labels: Labels) -> Rows:
         external_id=table.external_id[order],
         place=table.place[order],
     )
+
+
+def _order(start: IntColumn, duration: IntColumn) -> IntColumn:
+    """By start, then longer first, then as they stood."""
+    order = np.argsort(start, kind="stable")
+    ordered = start[order]
+    equal = ordered[1:] == ordered[:-1]
+    if equal.any():
+        tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+        among = order[tied]
+        order[tied] = among[np.lexsort((-duration[among], start[among]))]
+    return order
 
 
 def _place_on_devices(

@@ -177,14 +177,14 @@ def columns_of(
     # One pass over the events and one over their fields: events lie scattered in memory, tuples of fields do not.
     columns = tuple(zip(*map(msgspec.structs.astuple, whole), strict=False)) or ((),) * 7
     cat, name, pid, tid, ts, dur, args = columns[:7]
-    start_ns, unusual_start = parse_ns(ts)
-    duration_ns, unusual_duration = parse_ns(dur)
+    times, unusual = parse_ns((*ts, *dur))
+    count = len(ts)
     category = as_codes(cat, words.categories)
     ids = _ids_of(args, stated=words.stated()[category])
     return Piece(
         events=events,
-        start_ns=start_ns,
-        duration_ns=duration_ns,
+        start_ns=times[:count],
+        duration_ns=times[count:],
         name=as_codes(name, words.names),
         category=category,
         thread=_threads_of(pid, tid, words.threads),
@@ -193,8 +193,8 @@ def columns_of(
         correlation=ids["correlation"],
         external_id=ids["external_id"],
         place=place,
-        unusual_start=unusual_start,
-        unusual_duration=unusual_duration,
+        unusual_start={at: exact for at, exact in unusual.items() if at < count},
+        unusual_duration={at - count: exact for at, exact in unusual.items() if at >= count},
         halves=halves,
     )
 

@@ -28,18 +28,29 @@ def per_thread(thread: CodeColumn, *times: IntColumn) -> tuple[IntColumn, ...]:
 
 
 def top_level(thread: CodeColumn, start: IntColumn, end: IntColumn) -> BoolColumn:
-    """Which rows are counted when, thread by thread, a row counts if it starts at or after the end of the last counted?
-
-    Exact also where rows overlap without nesting: follows, from each thread's first row, the pointer to the first row
-    that starts at or after this one's end, by doubling.
-    """
+    """Which rows count when, per thread, a row counts if it starts at or after the end of the last that counts?"""
     count = len(start)
     top = np.zeros(count, np.bool_)
     if count == 0:
         return top
-    order = np.argsort(thread, kind="stable")
+    order = by_thread(thread)
     codes = thread[order]
     begins, finishes = per_thread(codes, start[order], end[order])
+    reach = np.maximum.accumulate(finishes)
+    alone = np.append(True, begins[1:] >= reach[:-1])
+    # Where rows nest, those behind all earlier ends are the ones. An end beyond that of the last of them does not nest.
+    counted = np.maximum.accumulate(np.where(alone, np.arange(count), 0))
+    nested = (finishes <= finishes[counted]).all()
+    top[order] = alone if nested else _follow(codes, begins, finishes)
+    return top
+
+
+def _follow(codes: CodeColumn, begins: IntColumn, finishes: IntColumn) -> BoolColumn:
+    """The rows met when, from each thread's first row, one goes on to the first that starts at or after this one's end.
+
+    All rows have a pointer to that next one; by doubling the pointers, few rounds reach them all.
+    """
+    count = len(begins)
     # A row always moves on, also an empty one: the next row may start where it ends.
     jump = np.maximum(np.searchsorted(begins, finishes, side="left"), np.arange(1, count + 1))
     group_end = np.searchsorted(codes, codes, side="right")
@@ -51,21 +62,31 @@ def top_level(thread: CodeColumn, start: IntColumn, end: IntColumn) -> BoolColum
         reached[jump[reached]] = True
         jump = jump[jump]
         if int(reached.sum()) == before:
-            break
-    top[order] = reached[:count]
-    return top
+            return reached[:count]
+
+
+def by_thread(thread: CodeColumn) -> IntColumn:
+    """The order that puts rows of one thread together and keeps their order otherwise."""
+    # A stable sort of 16-bit integers is a radix sort.
+    narrow = thread.astype(np.int16) if len(thread) and int(thread.max()) < 1 << 15 else thread
+    return np.argsort(narrow, kind="stable")
 
 
 def depth(thread: CodeColumn, start: IntColumn, end: IntColumn) -> IntColumn:
     """How many rows of its own thread enclose the start of each row?"""
-    order = np.argsort(thread, kind="stable")
+    order = by_thread(thread)
     begins, finishes = per_thread(thread[order], start[order], end[order])
-    some = finishes > begins
-    opened: IntColumn = np.cumsum(some) - some
-    closed = np.searchsorted(np.sort(finishes[some]), begins, side="right")
     result = np.empty(len(start), np.int64)
-    result[order] = opened - closed
+    result[order] = _depths(begins, finishes)[0]
     return result
+
+
+def _depths(begins: IntColumn, finishes: IntColumn) -> tuple[IntColumn, IntColumn]:
+    """The depth of each of some rows in order of (shifted) start, and the ends of those that are not empty, sorted."""
+    some = finishes > begins
+    ends = np.sort(finishes[some], kind="stable")
+    opened: IntColumn = np.cumsum(some) - some
+    return opened - np.searchsorted(ends, begins, side="right"), ends
 
 
 def innermost(
@@ -83,23 +104,18 @@ def innermost(
     some = np.flatnonzero(end > start)
     if len(some) == 0 or len(at) == 0:
         return np.full(len(at), NONE, np.int64)
-    deep = depth(thread, start, end)[some]
+    some = some[by_thread(thread[some])]
     codes = np.concatenate((thread[some], at_thread))
     begins, finishes = per_thread(codes, np.concatenate((start[some], at)), np.concatenate((end[some], at)))
-    rows, times = begins[: len(some)], begins[len(some) :]
-    opened = np.searchsorted(np.sort(rows), times, side="right")
-    closed = np.searchsorted(np.sort(finishes[: len(some)]), times, side="right")
-    level = opened - closed - 1
-    # The latest row of that depth that started by then: one sort of rows and questions by depth, then time.
-    levels = np.concatenate((deep, level))
-    asked = np.concatenate((np.zeros(len(some), np.int8), np.ones(len(at), np.int8)))
-    order = np.lexsort((asked, begins, levels))
-    latest = np.maximum.accumulate(np.where(asked[order] == 0, np.arange(len(order)), -1))
-    found = np.where(latest >= 0, order[np.maximum(latest, 0)], NONE)
-    answer = np.full(len(order), NONE, np.int64)
-    answer[order] = found
-    answer = answer[len(some) :]
-    valid = (level >= 0) & (answer >= 0)
-    picked = np.where(valid, answer, 0)
-    valid &= (codes[picked] == at_thread) & (finishes[picked] > times) & (levels[picked] == level)
+    rows, times, finishes = begins[: len(some)], begins[len(some) :], finishes[: len(some)]
+    level, ends = _depths(rows, finishes)
+    opened = np.searchsorted(rows, times, side="right")
+    # The last row that opened at the depth that is open then: rows by depth, then by position, in one sorted key.
+    wanted = opened - np.searchsorted(ends, times, side="right") - 1
+    width = len(some) + 1
+    order = np.argsort(level.astype(np.int16) if int(level.max()) < 1 << 15 else level, kind="stable")
+    found = np.searchsorted(level[order] * width + order, wanted * width + opened, side="left") - 1
+    picked = order[np.maximum(found, 0)]
+    valid = (wanted >= 0) & (found >= 0) & (level[picked] == wanted) & (finishes[picked] > times)
+    valid &= thread[some][picked] == at_thread
     return np.where(valid, some[picked], NONE)
