@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from referee.records.compare import Comparison
     from referee.target import Target
 
-_VARIED_KEYS = {"dtype": ("dtype", "shapes"), "batch_size": ("shapes",)}
-"""Parameter → provenance keys that differ because that parameter is what is compared."""
+_VARIED_KEYS = ("dtype", "shapes")
+"""What may differ where a parameter of one target is what is compared: it may shape the inputs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +120,7 @@ def _sides(args: argparse.Namespace) -> tuple[Device, list[tuple[str, Target]], 
     name, values = parse_vary(args.vary)
     target: Target = targets[0]
     varied = [(f"{name}={value}", target.rebuild(**{name: value})) for value in values]
-    return device, varied, _VARIED_KEYS.get(name, ())
+    return device, varied, _VARIED_KEYS
 
 
 def parse_vary(text: str) -> tuple[str, Sequence[str]]:
@@ -170,7 +170,7 @@ def _process_sides(args: argparse.Namespace) -> Iterator[tuple[list[ProcessSide]
                 ProcessSide(name=f"{name}={value}", command=bench_command(args, args.targets[0], **{name: value}))
                 for value in values
             ],
-            _VARIED_KEYS.get(name, ()),
+            _VARIED_KEYS,
         )
         return
     yield [ProcessSide(name=target, command=bench_command(args, target)) for target in args.targets], ()

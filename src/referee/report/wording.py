@@ -28,11 +28,13 @@ def severity_order(finding: Finding) -> int:
 
 
 def sentence(text: str) -> str:
-    """``text`` with a capital first letter and a full stop."""
+    """``text`` with a capital first letter and a full stop; a name in front (``step.py:train``) stays as it is."""
     text = text.strip()
     if not text:
         return ""
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?…" else ".")
+    first = text.split(maxsplit=1)[0]
+    head = text[0] if any(mark in first for mark in ".:/=_") else text[0].upper()
+    return head + text[1:] + ("" if text[-1] in ".!?…" else ".")
 
 
 def reason(text: str | None) -> str:

@@ -1,0 +1,256 @@
+"""The live commands end to end on small targets: answers, statuses, and what a mistake is told."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from referee.cli.main import main
+
+pytest.importorskip("torch")
+
+TARGETS = """
+import torch
+
+def linear(batch_size=4, width=16, dtype=torch.float32):
+    x = torch.randn(batch_size, width, dtype=dtype)
+    layer = torch.nn.Linear(width, width, dtype=dtype)
+    def step():
+        with torch.no_grad():
+            return layer(x)
+    return step
+
+def raises():
+    def step():
+        raise ValueError("shapes differ")
+    return step
+
+def silent():
+    def step():
+        torch.ones(2) + 1
+    return step
+
+def no_batch():
+    x = torch.randn(8)
+    return lambda: x + 1
+"""
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("targets") / "targets.py"
+    path.write_text(TARGETS)
+    return path
+
+
+def run_json(*words: str, capsys: pytest.CaptureFixture[str], status: int = 0) -> Any:
+    assert main([*words, "--json", "-", "--no-progress"]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def test_bench_writes_the_fixed_keys(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json("bench", f"{targets}:linear", "--threads", "1", "--budget", "200ms", capsys=capsys)
+    assert found["schema"] == "referee.measurement/1"
+    for key in ("median_ns", "ci_low_ns", "ci_high_ns", "ci_level", "iqr_ns", "p95_ns", "n", "n_eff", "blocks"):
+        assert key in found
+    assert set(found["clocks"]) == {"enqueue_ns", "settled_amortised_ns", "settled_per_call_ns", "device_ns"}
+    assert found["clocks"]["enqueue_ns"] is None
+    assert {"calls", "total_ns", "first_call_ns", "steady"} <= set(found["warmup"])
+    provenance = found["provenance"]
+    sections = {"chip", "accelerator", "dtype", "shapes", "method", "software", "switches", "machine_state"}
+    assert sections <= set(provenance)
+    assert provenance["dtype"] == "float32"
+    assert provenance["chip"]["threads"] == 1
+    assert any(spec["shape"] == [4, 16] and spec["role"] == "input" for spec in provenance["shapes"])
+    assert len(found["samples_ns"]) == found["blocks"]
+
+
+def test_bench_hands_over_what_the_target_declares(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("bench", f"{targets}:linear", "--budget", "100ms", "--batch-size", "3", "--param", "width=8")
+    found = run_json(*words, "--dtype", "bfloat16", capsys=capsys)
+    assert found["provenance"]["dtype"] == "bfloat16"
+    assert any(spec["shape"] == [3, 8] for spec in found["provenance"]["shapes"])
+
+
+def test_sweep_writes_the_fixed_keys(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", f"{targets}:linear", "--values", "1,2,4,8", "--budget", "60ms", "--threads", "1")
+    found = run_json(*words, "--price", "3.6", "--served", "4", capsys=capsys)
+    assert found["schema"] == "referee.sweep/1"
+    assert found["parameter"] == "batch_size"
+    assert [point["value"] for point in found["points"]] == [1, 2, 4, 8]
+    assert {"law", "host_ns", "fixed_ns", "slope_ns", "knee", "knee_low", "knee_high"} <= set(found["fit"])
+    for point in found["points"]:
+        if point["median_ns"]:
+            assert point["throughput_per_s"] == pytest.approx(point["value"] * 1e9 / point["median_ns"])
+            # 3.6 an hour is a thousandth a second.
+            assert point["items_per_dollar"] == pytest.approx(point["throughput_per_s"] * 1000)
+
+
+def test_sweep_draws(targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    for suffix, magic in ((".svg", b"<svg xmlns="), (".png", b"\x89PNG")):
+        path = tmp_path / f"plot{suffix}"
+        words = ("sweep", f"{targets}:linear", "--values", "1,2", "--budget", "50ms", "--plot", str(path))
+        run_json(*words, capsys=capsys)
+        assert path.read_bytes().startswith(magic)
+
+
+def test_compare_varies_a_parameter(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compare", f"{targets}:linear", "--vary", "width=16,1024", "--budget", "400ms", "--threads", "1")
+    assert main([*words, "--json", "-", "--no-progress"]) in (0, 4)
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "referee.compare/1"
+    assert {"ratio", "ci_low", "ci_high", "aa_ratio_low", "aa_ratio_high", "answer"} <= set(found)
+    # 4,096 times the work: an answer, where there is one, can only be one.
+    assert found["answer"] in ("slower", "cannot-tell")
+
+
+def test_compare_refuses_another_grad_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two.py"
+    path.write_text(TARGETS + "\ndef graded(batch_size=4):\n    layer = torch.nn.Linear(16, 16)\n"
+                    "    x = torch.randn(batch_size, 16)\n    return lambda: layer(x)\n")  # fmt: skip
+    words = ("compare", f"{path}:linear", f"{path}:graded", "--budget", "100ms")
+    found = run_json(*words, capsys=capsys, status=4)
+    assert found["answer"] == "cannot-tell"
+    assert any(f["code"] == "not-comparable" and "grad_mode" in f["message"] for f in found["findings"])
+
+
+def test_a_saved_result_is_verified(targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "saved.json"
+    words = ["bench", f"{targets}:linear", "--budget", "200ms", "--threads", "1", "--json", str(saved)]
+    assert main([*words, "--no-progress"]) == 0
+    capsys.readouterr()
+    status = main(["verify", str(saved), "--json", "-", "--no-progress"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "referee.verify/1"
+    assert status == {"reproduced": 0, "not-reproduced": 1, "cannot-tell": 4}[found["answer"]]
+    assert not found["differences"]
+
+
+def test_profile_leaves_a_trace_that_reads_back(
+    targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run_json("profile", f"{targets}:linear", "--out", str(tmp_path), capsys=capsys)
+    assert found["schema"] == "referee.profile/1"
+    (file,) = found["capture"]["files"]
+    assert file["iterations"] == [3, 4, 5]
+    assert len(found["reports"][0]["steps"]) == 3
+    again = run_json("trace", file["path"], capsys=capsys)
+    assert again["totals"] == found["reports"][0]["totals"]
+    assert again["provenance"]["dtype"] == "float32"
+    assert again["verdict"]["regime"] == "cannot-tell"
+
+
+def test_profile_plan_runs_nothing(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", f"{targets}:raises", "--plan", "--wait", "2", "--warmup", "1", "--active", "2"]) == 0
+    assert "iteration 3 to 4 of 5" in capsys.readouterr().out
+
+
+def test_check_writes_a_report(targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("check", f"{targets}:linear", "--budget", "100ms", "--values", "1,2,4,8", "--out", str(tmp_path))
+    found = run_json(*words, "--threads", "1", capsys=capsys)
+    assert found["schema"] == "referee.check/1"
+    assert found["verdict"]["regime"] in ("overhead-bound", "compute-bound", "mixed", "cannot-tell")
+    assert found["remedies"]
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert json.loads((tmp_path / "check.json").read_text()) == found
+    assert (tmp_path / "measurement.json").is_file()
+    assert (tmp_path / "sweep.json").is_file()
+
+
+def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json("env", capsys=capsys)
+    assert {"cpu", "lazy"} <= {device["name"] for device in found["devices"] if device["available"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["bench", "missing.py:step"], 2, "missing.py"),
+        (["bench", "{t}:raises"], 2, "ValueError: shapes differ"),
+        (["bench", "{t}:silent"], 2, "returns nothing"),
+        (["bench", "{t}:linaer"], 2, "linear"),
+        (["bench", "{t}:linear", "--device", "cuda"], 3, "cuda"),
+        (["bench", "{t}:linear", "--device", "gpu"], 2, "cuda"),
+        (["bench", "{t}:linear", "--param", "depth=2"], 2, "depth"),
+        (["sweep", "{t}:no_batch"], 2, "batch_size"),
+        (["sweep", "{t}:linear", "--values", "1,x"], 2, "mixed"),
+        (["sweep", "{t}:linear", "--plot", "x.gif"], 2, ".svg"),
+        (["compare", "{t}:linear"], 2, "two targets"),
+        (["compare", "{t}:linear", "--vary", "width"], 2, "NAME=A,B"),
+        (["profile", "{t}:linear", "--active", "0"], 2, "nothing would be recorded"),
+        (["profile", "{t}:linear", "--iterations", "2"], 2, "iteration 3"),
+        (["verify", "{t}"], 2, "not JSON"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(
+    words: list[str], status: int, says: str, targets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("a CUDA device is here")
+    assert main([word.replace("{t}", str(targets)) for word in words] + ["--no-progress"]) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert "Traceback" not in captured.err
+    assert len([line for line in captured.err.splitlines() if line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("empty.json", b"", "empty"),
+        ("notes.json", b"this is no trace\n", "notes.json"),
+        ("other.json", b'{"a": 1}', "other.json"),
+        ("cut.json.gz", gzip.compress(b'{"traceEvents": [')[:12], "cut.json.gz"),
+    ],
+)
+def test_what_is_no_trace_is_told(
+    name: str, content: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert main(["trace", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_directory_without_traces_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_a_truncated_file_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from referee.trace.builder import TraceBuilder
+
+    builder = TraceBuilder()
+    for number in range(200):
+        builder.op(f"aten::op{number}", number * 1_000, 900)
+    packed = gzip.compress(builder.to_json(), compresslevel=1)
+    path = tmp_path / "cut.json.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    found = run_json("trace", str(path), capsys=capsys)
+    (finding,) = [f for f in found["findings"] if f["code"] == "truncated"]
+    assert finding["evidence"]
+    assert 0 < found["totals"]["ops"] < 200
+
+
+def test_one_bad_file_of_several_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from referee.trace.builder import TraceBuilder
+
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    builder = TraceBuilder()
+    builder.op("aten::add", 0, 10)
+    good.write_bytes(builder.to_json())
+    bad.write_bytes(b"nothing")
+    found = run_json("trace", str(good), str(bad), capsys=capsys)
+    assert [report["source"] for report in found["reports"]] == [str(good)]
+    assert [finding["code"] for finding in found["findings"]] == ["unreadable"]
