@@ -387,3 +387,46 @@ def test_an_interrupt_during_the_other_clocks_keeps_the_headline() -> None:
     assert found.stop_reason == "interrupted"
     assert found.median_ns == HOST + DEVICE
     assert found.clocks.settled_per_call_ns is None
+
+
+class Accounted(FakeSync):
+    """A fake whose kernel keeps account: preemptions of one length, the rest computed."""
+
+    def __init__(self, *, period_ns: int, length_ns: int) -> None:
+        super().__init__(clock=VirtualClock(preemptions=Preemption.every(period_ns, length_ns=length_ns)))
+        self.length_ns = length_ns
+
+    def processor_times(self) -> tuple[int, int]:
+        waited = self.clock.switches * self.length_ns
+        return self.clock.now_ns - waited, waited
+
+
+def test_a_long_step_that_is_always_preempted_is_told_less_what_others_had() -> None:
+    """20 ms of work beside a busy process: 4 ms lost in every 8 ms, so that a clock on the wall reads 40 ms."""
+    fake = Accounted(period_ns=8 * NS_PER_MS, length_ns=4 * NS_PER_MS)
+    found = run(fake, host_ns=0, device_ns=20 * NS_PER_MS, plan=Plan())
+    assert not any(found.clean)
+    assert found.median_ns == 20 * NS_PER_MS
+    finding = next(f for f in found.findings if f.code == "disturbed")
+    assert finding.evidence["subtracted"] is True
+    assert finding.evidence["stolen_frac"] == pytest.approx(0.5, abs=0.1)
+    assert "less what other processes had" in str(found.provenance.value("method.statistic"))
+
+
+def test_where_others_had_nearly_everything_there_is_no_headline() -> None:
+    fake = Accounted(period_ns=8 * NS_PER_MS, length_ns=7 * NS_PER_MS)
+    found = run(fake, host_ns=0, device_ns=20 * NS_PER_MS, plan=Plan())
+    assert found.median_ns is None
+    assert "no-clean-block" in codes(found)
+
+
+def test_a_step_that_sleeps_is_not_taken_for_one_that_was_preempted() -> None:
+    """The wall runs on while it sleeps: that is its time, whatever the processor did."""
+    fake = Accounted(period_ns=3 * NS_PER_MS, length_ns=US)
+
+    def step() -> FakeOutput:
+        fake.clock.wait_until(fake.clock.now_ns + 10 * NS_PER_MS)
+        return fake.run(host_ns=10 * NS_PER_MS)
+
+    found = measure(step, device=fake, plan=Plan())
+    assert found.median_ns == pytest.approx(20 * NS_PER_MS, rel=0.001)

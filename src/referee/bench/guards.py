@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from referee.bench.clocks import SideClocks
-from referee.bench.sampling import SLICE_NS, STOLEN_FRAC, Sampled, stolen_frac
+from referee.bench.sampling import (
+    KNOWN_STOLEN_FRAC,
+    SLICE_NS,
+    STOLEN_FRAC,
+    Sampled,
+    enough_clean,
+    stolen_frac,
+)
 from referee.bench.warmup import WarmedUp, is_compilation
 from referee.device.protocol import Device, Settling
 from referee.records.estimate import Estimate
@@ -36,16 +43,8 @@ def check_blocks(sampled: Sampled, *, summary: Summary | None) -> tuple[Finding,
     blocks, clean = len(sampled.blocks), sum(sampled.clean)
     if summary is None:
         return (_no_clean_block(sampled),)
-    if clean < blocks and not all(c == u for c, u in zip(sampled.clean, sampled.usable, strict=True)):
-        findings.append(
-            Finding(
-                code="disturbed",
-                severity="warning",
-                message=f"Only {clean} of {blocks} blocks were free of preemption, so the others count as well.",
-                evidence={"clean_blocks": clean, "blocks": blocks, "stolen_frac": stolen_frac(sampled.blocks)},
-                hint="Measure on a machine with an idle core, or with a longer budget.",
-            )
-        )
+    if not enough_clean(sampled.blocks):
+        findings.append(_mostly_preempted(sampled))
     elif summary.n >= 10 and summary.p10 > 0 and summary.median / summary.p10 > DISTURBED_RATIO:
         ratio = summary.median / summary.p10
         findings.append(
@@ -78,6 +77,27 @@ def check_blocks(sampled: Sampled, *, summary: Summary | None) -> tuple[Finding,
     return tuple(findings)
 
 
+def _mostly_preempted(sampled: Sampled) -> Finding:
+    blocks, clean, stolen = len(sampled.blocks), sum(sampled.clean), stolen_frac(sampled.blocks)
+    what = (
+        f"other processes had {format_frac(stolen)} of the time, which is subtracted; their trace in the caches is not."
+        if sampled.corrected
+        else f"the others, which may have lost {format_frac(stolen)} of their time, count as well."
+    )
+    return Finding(
+        code="disturbed",
+        severity="warning",
+        message=f"Only {clean} of {blocks} blocks were free of preemption: {what}",
+        evidence={
+            "clean_blocks": clean,
+            "blocks": blocks,
+            "stolen_frac": stolen,
+            "subtracted": sampled.corrected,
+        },
+        hint="Measure on a machine with an idle core.",
+    )
+
+
 def _no_clean_block(sampled: Sampled) -> Finding:
     blocks = len(sampled.blocks)
     stolen = stolen_frac(sampled.blocks)
@@ -90,7 +110,7 @@ def _no_clean_block(sampled: Sampled) -> Finding:
             "blocks": blocks,
             "clean_blocks": sum(sampled.clean),
             "stolen_frac": stolen,
-            "threshold": STOLEN_FRAC,
+            "threshold": KNOWN_STOLEN_FRAC if sampled.corrected else STOLEN_FRAC,
             "slice_ns": SLICE_NS,
         },
         hint="More threads compute than cores are idle: use --threads 1, or measure on an idle machine.",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
+from typing import TypeAlias
 
 from referee.bench.plan import Step
 from referee.device.protocol import Device, DeviceTimer, Settling
@@ -29,6 +30,8 @@ class Block:
     """From the first reading until the outputs were settled."""
     switches: int
     """Involuntary context switches in between."""
+    stolen_ns: int | None = None
+    """Time in between that other processes had on the core; ``None`` where that was not asked or cannot be known."""
 
 
 def issue(step: Step, calls: int, *, keep: bool) -> object:
@@ -50,11 +53,26 @@ def keeps_outputs(device: Device) -> bool:
     return device.settling is Settling.LAZY
 
 
-def run_block(step: Step, *, device: Device, calls: int, prepare: Callable[[], None] | None = None) -> Block:
-    """Time one block of ``calls`` calls; ``prepare`` runs before it, outside of the time (it settles what it does)."""
+ProcessorTimes: TypeAlias = Callable[[], "tuple[int, int] | None"]
+"""Reads how long this thread has computed and how long it has waited for a processor, in nanoseconds."""
+
+
+def run_block(
+    step: Step,
+    *,
+    device: Device,
+    calls: int,
+    prepare: Callable[[], None] | None = None,
+    times: ProcessorTimes | None = None,
+) -> Block:
+    """Time one block of ``calls`` calls; ``prepare`` runs before it, outside of the time (it settles what it does).
+
+    With ``times`` the block also says how much of it other processes had.
+    """
     now, settle, keep = device.now_ns, device.settle, keeps_outputs(device)
     if prepare is not None:
         prepare()
+    computed = times() if times is not None else None
     before = device.involuntary_switches()
     start_ns = now()
     if keep:
@@ -67,7 +85,21 @@ def run_block(step: Step, *, device: Device, calls: int, prepare: Callable[[], N
     settle(outputs)
     settled_ns = now()
     after = device.involuntary_switches()
-    return Block(calls, issued_ns - start_ns, settled_ns - start_ns, after - before)
+    stolen_ns = None
+    if times is not None:
+        stolen_ns = _stolen_ns(computed, times(), elapsed_ns=settled_ns - start_ns)
+    return Block(calls, issued_ns - start_ns, settled_ns - start_ns, after - before, stolen_ns)
+
+
+def _stolen_ns(before: tuple[int, int] | None, after: tuple[int, int] | None, *, elapsed_ns: int) -> int | None:
+    """The time others had: what was waited for a processor, and no more than what was not computed.
+
+    Either alone would mislead: a step that sleeps does not compute either, and the account of waiting is kept only
+    when the thread is switched.
+    """
+    if before is None or after is None:
+        return None
+    return max(0, min(after[1] - before[1], elapsed_ns - (after[0] - before[0])))
 
 
 @dataclass(frozen=True, slots=True)

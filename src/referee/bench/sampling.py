@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,7 +27,19 @@ STOLEN_FRAC = 0.25
 A step of a second is never without a switch, and ten of them are 4 % of it at most; a call of 8 ms that is
 preempted every time (threads waiting for one that has lost its core) reads many times its true cost."""
 
+KNOWN_STOLEN_FRAC = 0.75
+"""Where the kernel says how much of each block others had, that is subtracted, up to this share. What they did to the
+caches stays in the number, and a finding says so."""
+
 _REPORT_NS = 50 * NS_PER_MS
+
+
+@runtime_checkable
+class SeesProcessor(Protocol):
+    """A device whose host thread knows how long it has computed, and how long it has waited for a processor."""
+
+    def processor_times(self) -> tuple[int, int] | None:
+        """Both in nanoseconds; ``None`` where they cannot be known just now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +51,17 @@ class Sampled:
     overhead: Overhead
 
     @property
+    def corrected(self) -> bool:
+        """Whether the times are less what other processes had: where no block is clean and that is known."""
+        return not enough_clean(self.blocks) and all(block.stolen_ns is not None for block in self.blocks)
+
+    @property
     def settled_ns(self) -> FloatArray:
-        """Settled time per call of each block, less our own cost."""
-        return np.array([self.overhead.settled_per_call(block) for block in self.blocks], dtype=np.float64)
+        """Settled time per call of each block, less our own cost (and less what others had, where corrected)."""
+        times = np.array([self.overhead.settled_per_call(block) for block in self.blocks], dtype=np.float64)
+        if self.corrected:
+            times -= np.array([(block.stolen_ns or 0) / block.calls for block in self.blocks])
+        return np.maximum(times, 0.0)
 
     @property
     def issue_ns(self) -> FloatArray:
@@ -60,16 +81,24 @@ class Sampled:
 
 def usable_blocks(blocks: Sequence[Block]) -> tuple[bool, ...]:
     """Which blocks can be believed? None at all where preemption could have made up a large part of each."""
-    clean = tuple(block.switches == 0 for block in blocks)
-    if sum(clean) >= min(MIN_CLEAN, len(blocks)):
-        return clean
-    return (stolen_frac(blocks) < STOLEN_FRAC,) * len(blocks)
+    if enough_clean(blocks):
+        return tuple(block.switches == 0 for block in blocks)
+    known = all(block.stolen_ns is not None for block in blocks)
+    limit = KNOWN_STOLEN_FRAC if known else STOLEN_FRAC
+    return (stolen_frac(blocks) < limit,) * len(blocks)
+
+
+def enough_clean(blocks: Sequence[Block]) -> bool:
+    """Do the clean blocks alone make a sample?"""
+    return sum(block.switches == 0 for block in blocks) >= min(MIN_CLEAN, len(blocks))
 
 
 def stolen_frac(blocks: Sequence[Block]) -> float:
-    """At most what share of a block could other processes have taken? From the median count of switches."""
+    """What share of a block did other processes have? Where that is not known: at most, from the count of switches."""
     if not blocks:
         return 0.0
+    if all(block.stolen_ns is not None for block in blocks):
+        return float(np.median([(block.stolen_ns or 0) / block.settled_ns for block in blocks]))
     switches = float(np.median([block.switches for block in blocks]))
     length_ns = float(np.median([block.settled_ns for block in blocks]))
     return min(1.0, switches * SLICE_NS / length_ns) if length_ns else 0.0
@@ -85,21 +114,25 @@ def take_samples(
     stage: str = "measuring",
     until_ns: int | None = None,
     prepare: Callable[[], None] | None = None,
+    long: bool = False,
     progress: ProgressCallback = no_progress,
 ) -> Sampled:
     """Time blocks of ``calls`` calls until a rule ends it. An interrupt ends it too, and keeps what there is.
 
     ``until_ns`` is only for the progress: when the budget would end. ``prepare`` runs before each block, untimed.
+    ``long`` blocks are also asked how much of them other processes had.
     Raises ``KeyboardInterrupt`` again when it arrives before the first block was complete.
     """
     blocks: list[Block] = []
+    # Short blocks have clean ones among them, and asking takes microseconds.
+    times = device.processor_times if long and isinstance(device, SeesProcessor) else None
     start_ns = device.now_ns()
     seen = Sampling(start_ns=start_ns)
     reported_ns = start_ns
     reason: str | None = None
     try:
         while reason is None:
-            block = run_block(step, device=device, calls=calls, prepare=prepare)
+            block = run_block(step, device=device, calls=calls, prepare=prepare, times=times)
             blocks.append(block)
             seen.blocks += 1
             seen.last_block_ns = block.settled_ns

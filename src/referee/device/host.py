@@ -25,6 +25,15 @@ def load_torch() -> Any:
     return torch
 
 
+def read_run_delay_ns() -> int | None:
+    """How long has this thread been ready to run without a processor? ``None`` where the kernel does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(64).split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class HostClocked:
     """A device whose times are read from this machine's monotonic clock."""
 
@@ -49,6 +58,17 @@ class HostClocked:
         """Of this thread while torch computes with one thread, of the whole process otherwise."""
         who = resource.RUSAGE_THREAD if self._torch.get_num_threads() == 1 else resource.RUSAGE_SELF
         return resource.getrusage(who).ru_nivcsw
+
+    def processor_times(self) -> tuple[int, int] | None:
+        """How long this thread has computed so far, and how long it has waited for a processor, in nanoseconds.
+
+        ``None`` while several threads compute (one thread's times say little then), and where the kernel keeps no
+        such account (``/proc/thread-self/schedstat``).
+        """
+        if self._torch.get_num_threads() != 1:
+            return None
+        delay_ns = read_run_delay_ns()
+        return None if delay_ns is None else (time.thread_time_ns(), delay_ns)
 
     def settle(self, outputs: object = None) -> None:
         """Wait for every device that ``outputs`` live on, then for this one."""
