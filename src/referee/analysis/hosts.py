@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from referee.analysis.calls import ALLOCATIONS, WAITS, calls_named, named
-from referee.analysis.owner import Enclosing
+from referee.graph.calls import ALLOCATIONS, WAITS, calls_named, named
+from referee.graph.owner import Enclosing
+from referee.graph.threads import launching_threads
 from referee.trace.columns import CALL_KINDS, NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.intervals import EMPTY, IntervalSet, union
 from referee.units import NS_PER_MS
@@ -64,15 +65,6 @@ class Host:
     allocator: IntervalSet
     one_off: IntervalSet
     pause: IntervalSet
-
-
-def launching_threads(trace: Trace) -> BoolColumn:
-    """For each thread code: does the thread launch device work or carry step frames?"""
-    rows = trace.rows
-    flags = np.zeros(max(len(trace.threads), 1), dtype=bool)
-    flags[rows.thread[np.flatnonzero(trace.links.is_launch)]] = True
-    flags[rows.thread[rows.of(Kind.STEP)]] = True
-    return flags
 
 
 def observe_host(trace: Trace, *, silent: bool) -> Host:

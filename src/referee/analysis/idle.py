@@ -19,10 +19,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from referee.analysis.calls import EVENT_WAITS, calls_named
 from referee.analysis.hosts import SILENT_NS, Host, observe_host
-from referee.analysis.waits import Waits, find_waits
-from referee.analysis.work import Work
+from referee.graph.calls import EVENT_WAITS, calls_named
+from referee.graph.waits import Waits, find_waits
+from referee.graph.work import Work
 from referee.records.trace_report import HostStarved, Idle
 from referee.trace.columns import NONE, BoolColumn, IntColumn, RowNumbers, Trace
 from referee.trace.intervals import EMPTY, IntervalSet, overlap_ns, union

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from referee.analysis.calls import named
+from referee.graph.calls import named
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DEVICE_KINDS, BoolColumn, Kind, RowNumbers, Trace
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from referee.analysis.hosts import launching_threads
-from referee.analysis.waits import find_waits
-from referee.analysis.work import Work
+from referee.graph.threads import launching_threads
+from referee.graph.waits import find_waits
+from referee.graph.work import Work
 from referee.records.trace_report import Idle, Law, Totals
 from referee.trace.columns import Trace
 from referee.trace.intervals import clip, measure, union

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from referee.analysis.calls import ALLOCATIONS, calls_named
 from referee.analysis.idle import Gaps
+from referee.graph.calls import ALLOCATIONS, calls_named
 from referee.records.trace_report import Idle, Loss, Losses
 from referee.trace.columns import NONE, Kind, Trace
 from referee.trace.intervals import measure, overlap_ns, union

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from referee.analysis.work import Work, window_ns
+from referee.graph.work import Work, window_ns
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DeviceProperties, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.details import Details, FloatColumn

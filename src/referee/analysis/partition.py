@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from referee.analysis.kernels import is_collective
-from referee.analysis.work import Work
+from referee.graph.work import Work
 from referee.records.trace_report import StepPartition
 from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.intervals import EMPTY, IntervalSet, overlap_ns, union

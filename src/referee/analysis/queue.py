@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from referee.analysis.work import DEFAULT_LATENCY_NS, Work
+from referee.graph.work import DEFAULT_LATENCY_NS, Work
 from referee.records.trace_report import QueueDelay
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from referee.analysis.calls import named
 from referee.analysis.regime import NAMES_FRAC, decide
 from referee.analysis.study import Study
+from referee.graph.calls import named
 from referee.records.trace_report import Loss
 from referee.records.verdict import Remedy
 from referee.trace.columns import Kind

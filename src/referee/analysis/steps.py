@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from referee.analysis.work import Work
+from referee.graph.work import Work
 from referee.records.finding import Finding
 from referee.records.trace_report import StepReport
 from referee.trace.columns import IntColumn, Kind, Trace

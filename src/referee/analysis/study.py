@@ -15,7 +15,7 @@ from referee.analysis.shares import Shares, share_out
 from referee.analysis.steps import step_reports
 from referee.analysis.timeline import partition_busy
 from referee.analysis.utilisation import utilisation
-from referee.analysis.work import Work, work_by_device
+from referee.graph.work import Work, work_by_device
 from referee.records.trace_report import (
     Idle,
     Law,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from referee.analysis.kernels import is_collective, is_copy
-from referee.analysis.work import Work
+from referee.graph.work import Work
 from referee.records.trace_report import Timeline
 from referee.trace.columns import BoolColumn, Trace
 from referee.trace.intervals import measure, union

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from referee.analysis.calls import WAITS, calls_named
+from referee.graph.calls import WAITS, calls_named
 from referee.records.finding import Finding
 from referee.records.trace_report import NullExperiment, NullPoint, TraceReport, TraceSet
 from referee.stats.law import fit_law

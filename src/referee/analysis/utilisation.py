@@ -8,7 +8,7 @@ import numpy as np
 
 from referee.analysis.occupancy import filling
 from referee.analysis.roofline import Roofline
-from referee.analysis.work import Work, window_ns
+from referee.graph.work import Work, window_ns
 from referee.records.trace_report import Utilisation
 from referee.trace.columns import Kind, Trace
 from referee.trace.details import Details

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from referee.analysis.calls import COPIES, FREES, WAITS, calls_named
-from referee.analysis.work import Work
+from referee.graph.calls import COPIES, FREES, WAITS, calls_named
+from referee.graph.work import Work
 from referee.trace.columns import CALL_KINDS, BoolColumn, IntColumn, RowNumbers, Trace
 from referee.trace.intervals import overlap_ns
 

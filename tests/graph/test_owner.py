@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.analysis.owner import Enclosing
+from referee.graph.owner import Enclosing
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=40)
 
