@@ -78,3 +78,11 @@ def test_long_blocks_with_a_few_switches_count() -> None:
     blocks = [block(1_000_000_000, 10)] * 5
     assert stolen_frac(blocks) <= 0.04
     assert all(usable_blocks(blocks))
+
+
+def test_threads_that_wait_for_one_that_lost_its_core_give_nothing() -> None:
+    """35 ms a call with a single switch: few switches, but the threads waited for a processor most of the time."""
+    blocks = [Block(1, 35_000_000, 35_000_000, 1, stolen_ns=30_000_000, exact=False)] * 8
+    assert not any(usable_blocks(blocks))
+    exact = [Block(1, 35_000_000, 35_000_000, 1, stolen_ns=20_000_000, exact=True)] * 8
+    assert all(usable_blocks(exact)), "of one thread it is known what it lost"

@@ -93,9 +93,7 @@ def read_clocks(
         else _median(single.settled_ns, single),
         device_ns=device_ns,
     )
-    return SideClocks(
-        clocks=clocks, naive_ns=_naive(main), enqueue_blocked=blocked, device_gapless=gapless
-    )
+    return SideClocks(clocks=clocks, naive_ns=_naive(main), enqueue_blocked=blocked, device_gapless=gapless)
 
 
 def headline_alone(main: Sampled) -> SideClocks:

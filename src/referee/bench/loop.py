@@ -32,6 +32,8 @@ class Block:
     """Involuntary context switches in between."""
     stolen_ns: int | None = None
     """Time in between that other processes had on the core; ``None`` where that was not asked or cannot be known."""
+    exact: bool = False
+    """Whether that time can be subtracted: one thread computes, and what it lost is what the block lost."""
 
 
 def issue(step: Step, calls: int, *, keep: bool) -> object:
@@ -53,8 +55,9 @@ def keeps_outputs(device: Device) -> bool:
     return device.settling is Settling.LAZY
 
 
-ProcessorTimes: TypeAlias = Callable[[], "tuple[int, int] | None"]
-"""Reads how long this thread has computed and how long it has waited for a processor, in nanoseconds."""
+ProcessorTimes: TypeAlias = Callable[[], "tuple[int | None, int] | None"]
+"""Reads how long this thread has computed and how long it has waited for a processor, in nanoseconds; the first is
+``None`` while several threads compute, and the second is then their sum."""
 
 
 def run_block(
@@ -85,21 +88,27 @@ def run_block(
     settle(outputs)
     settled_ns = now()
     after = device.involuntary_switches()
-    stolen_ns = None
+    stolen_ns, exact = None, False
     if times is not None:
-        stolen_ns = _stolen_ns(computed, times(), elapsed_ns=settled_ns - start_ns)
-    return Block(calls, issued_ns - start_ns, settled_ns - start_ns, after - before, stolen_ns)
+        stolen_ns, exact = _stolen_ns(computed, times(), elapsed_ns=settled_ns - start_ns)
+    return Block(calls, issued_ns - start_ns, settled_ns - start_ns, after - before, stolen_ns, exact)
 
 
-def _stolen_ns(before: tuple[int, int] | None, after: tuple[int, int] | None, *, elapsed_ns: int) -> int | None:
-    """The time others had: what was waited for a processor, and no more than what was not computed.
+def _stolen_ns(
+    before: tuple[int | None, int] | None, after: tuple[int | None, int] | None, *, elapsed_ns: int
+) -> tuple[int | None, bool]:
+    """The time others had, and whether it is exact: what was waited for a processor, and no more than what was not
+    computed.
 
     Either alone would mislead: a step that sleeps does not compute either, and the account of waiting is kept only
-    when the thread is switched.
+    when the thread is switched. Of several threads what they waited in all is known, not what it cost the block.
     """
     if before is None or after is None:
-        return None
-    return max(0, min(after[1] - before[1], elapsed_ns - (after[0] - before[0])))
+        return None, False
+    waited_ns = after[1] - before[1]
+    if before[0] is None or after[0] is None:
+        return min(elapsed_ns, max(0, waited_ns)), False
+    return max(0, min(waited_ns, elapsed_ns - (after[0] - before[0]))), True
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _REPORT_NS = 50 * NS_PER_MS
 class SeesProcessor(Protocol):
     """A device whose host thread knows how long it has computed, and how long it has waited for a processor."""
 
-    def processor_times(self) -> tuple[int, int] | None:
+    def processor_times(self) -> tuple[int | None, int] | None:
         """Both in nanoseconds; ``None`` where they cannot be known just now."""
 
 
@@ -53,7 +53,7 @@ class Sampled:
     @property
     def corrected(self) -> bool:
         """Whether the times are less what other processes had: where no block is clean and that is known."""
-        return not enough_clean(self.blocks) and all(block.stolen_ns is not None for block in self.blocks)
+        return not enough_clean(self.blocks) and all(block.exact for block in self.blocks)
 
     @property
     def settled_ns(self) -> FloatArray:
@@ -83,8 +83,8 @@ def usable_blocks(blocks: Sequence[Block]) -> tuple[bool, ...]:
     """Which blocks can be believed? None at all where preemption could have made up a large part of each."""
     if enough_clean(blocks):
         return tuple(block.switches == 0 for block in blocks)
-    known = all(block.stolen_ns is not None for block in blocks)
-    limit = KNOWN_STOLEN_FRAC if known else STOLEN_FRAC
+    exact = all(block.exact for block in blocks)
+    limit = KNOWN_STOLEN_FRAC if exact else STOLEN_FRAC
     return (stolen_frac(blocks) < limit,) * len(blocks)
 
 
@@ -94,7 +94,10 @@ def enough_clean(blocks: Sequence[Block]) -> bool:
 
 
 def stolen_frac(blocks: Sequence[Block]) -> float:
-    """What share of a block did other processes have? Where that is not known: at most, from the count of switches."""
+    """What share of a block did other processes have? Where that is not known: at most, from the count of switches.
+
+    The median block's share. Of several threads it is what they waited in all, which is at least what it cost.
+    """
     if not blocks:
         return 0.0
     if all(block.stolen_ns is not None for block in blocks):

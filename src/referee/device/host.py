@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from referee.device.barrier import settle_outputs
@@ -25,12 +26,12 @@ def load_torch() -> Any:
     return torch
 
 
-def read_run_delay_ns() -> int | None:
-    """How long has this thread been ready to run without a processor? ``None`` where the kernel does not tell."""
+def read_run_delay_ns(account: Path) -> int | None:
+    """How long has a thread been ready to run without a processor? ``None`` where the kernel does not tell."""
     try:
-        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+        with open(account, "rb", buffering=0) as file:
             return int(file.read(64).split()[1])
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError):  # no such account, or the thread has just ended
         return None
 
 
@@ -59,16 +60,18 @@ class HostClocked:
         who = resource.RUSAGE_THREAD if self._torch.get_num_threads() == 1 else resource.RUSAGE_SELF
         return resource.getrusage(who).ru_nivcsw
 
-    def processor_times(self) -> tuple[int, int] | None:
+    def processor_times(self) -> tuple[int | None, int] | None:
         """How long this thread has computed so far, and how long it has waited for a processor, in nanoseconds.
 
-        ``None`` while several threads compute (one thread's times say little then), and where the kernel keeps no
-        such account (``/proc/thread-self/schedstat``).
+        While several threads compute the first is ``None`` and the second is the sum over all threads of the process:
+        each of them may hold up the others. ``None`` where the kernel keeps no such account.
         """
-        if self._torch.get_num_threads() != 1:
-            return None
-        delay_ns = read_run_delay_ns()
-        return None if delay_ns is None else (time.thread_time_ns(), delay_ns)
+        if self._torch.get_num_threads() == 1:
+            delay_ns = read_run_delay_ns(Path("/proc/thread-self/schedstat"))
+            return None if delay_ns is None else (time.thread_time_ns(), delay_ns)
+        delays = [read_run_delay_ns(task / "schedstat") for task in Path("/proc/self/task").glob("*")]
+        known = [delay_ns for delay_ns in delays if delay_ns is not None]
+        return (None, sum(known)) if known else None
 
     def settle(self, outputs: object = None) -> None:
         """Wait for every device that ``outputs`` live on, then for this one."""
