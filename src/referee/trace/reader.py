@@ -33,6 +33,8 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     source = os.fspath(path)
     with open_text(source) as text:
         gathering = gather(text.blob, source=source, cut_short=text.cut_short)
+        if text.encoding != "utf-8":
+            gathering.note("repaired", "info", f"The text is {text.encoding}, not UTF-8: it was converted.")
     return gathering.finish(load_provenance(source))
 
 

@@ -1,122 +1,121 @@
-"""Where is the trace, and what are its bytes? Paths, directories and compressed files.
+"""Where is the trace? A file, a member of an archive, standard input, a remote store, a directory or a pattern.
 
-Compression is told by a file's first bytes, not by its name. A compressed file that ends early gives what is there.
+``-`` is standard input; ``archive.tar.gz!member.json`` a member; ``s3://…`` and the like go through fsspec.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import stat
-import tempfile
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from isal import isal_zlib
-
-from referee.errors import TraceError
+from referee.errors import PackageMissing, TraceError
 from referee.trace.blob import Blob, FileBlob
+from referee.trace.unpack import TRACE_SUFFIXES, Scratch, Text, Unpacker
 
-TRACE_SUFFIXES = (".json", ".json.gz")
-"""The endings by which traces are found in a directory; a file named by the user may be called anything."""
 SIDE_SUFFIXES = (".provenance.json", ".capture.json", ".memory.json", ".flops.json")
-"""What a capture writes beside its traces and is none."""
-_GZIP = b"\x1f\x8b"
-_CHUNK = 1 << 18
-_DAMAGED = cast("type[Exception]", isal_zlib.error)
+"""What Referee writes beside a trace: none of them is one."""
+STDIN = "-"
+_CHUNK = 1 << 20
 _RANK = re.compile(r"(?i)(?:rank|worker)[-_]?(\d+)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """The text of a file once unpacked; ``cut_short``: the compressed data ended in the middle, or was damaged."""
-
-    blob: Blob
-    cut_short: bool = False
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_PATTERN = re.compile(r"[*?\[]")
 
 
 @contextmanager
 def open_text(path: str | os.PathLike[str]) -> Iterator[Text]:
-    """Open a file for reading and unpack it. Raises :class:`~referee.errors.TraceError` if it cannot be read."""
+    """Open a source for reading and unpack it.
+
+    Raises :class:`~referee.errors.TraceError` if it cannot be read, :class:`~referee.errors.PackageMissing` if it
+    takes a package that is not installed.
+    """
+    source = os.fspath(path)
+    with ExitStack() as stack:
+        blob, member = _open(source, stack)
+        if blob.size == 0:
+            raise TraceError(f"{source} is empty.", hint="Was the profiler stopped before the file was written?")
+        yield Unpacker(source=source if member is None else source.partition("!")[0], stack=stack).unpack(
+            blob, member=member
+        )
+
+
+def _open(source: str, stack: ExitStack) -> tuple[Blob, str | None]:
+    """The packed bytes, and the member that is named behind an exclamation mark."""
+    if source == STDIN:
+        return _copied(sys.stdin.buffer, stack), None
+    if _URL.match(source):
+        url, _, member = source.partition("!")
+        return _remote(url, stack), member or None
+    if "!" in source and not os.path.exists(source):
+        archive, _, member = source.partition("!")
+        return _local(archive, stack), member
+    return _local(source, stack), None
+
+
+def _local(path: str, stack: ExitStack) -> Blob:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError as error:
         raise TraceError(f"{path} does not exist.") from error
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror}.") from error
-    try:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise TraceError(f"{path} is a directory, not a trace file.")
-        blob = FileBlob(descriptor)
-        if blob.size == 0:
-            raise TraceError(f"{path} is empty.", hint="Was the profiler stopped before the file was written?")
-        if blob.read(0, 2) == _GZIP:
-            with _scratch() as unpacked:
-                cut_short = unpack_gzip(blob, unpacked)
-                yield Text(blob=FileBlob(unpacked), cut_short=cut_short)
-        else:
-            yield Text(blob=blob)
-    finally:
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise TraceError(f"{path} cannot be read: {reason}.") from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
         os.close(descriptor)
+        raise TraceError(f"{path} is a directory, not a trace file.")
+    if not stat.S_ISREG(mode):
+        # A pipe or a device cannot be read at any offset.
+        with os.fdopen(descriptor, "rb") as file:
+            return _copied(file, stack)
+    blob = FileBlob(descriptor)
+    stack.callback(blob.close)
+    return blob
 
 
-@contextmanager
-def _scratch() -> Iterator[int]:
-    """A file without a name, in memory where the system has such files, that a helper process can read too."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("referee-trace")
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    else:
-        with tempfile.TemporaryFile() as file:
-            yield file.fileno()
+def _remote(url: str, stack: ExitStack) -> Blob:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise PackageMissing.named("fsspec", need=f"Reading {url}", extra="remote") from error
+    try:
+        with fsspec.open(url, "rb") as file:
+            return _copied(file, stack)
+    except ImportError as error:
+        raise PackageMissing.named(error.name or "a driver", need=f"Reading {url}", extra="remote") from error
+    # A store's driver raises what it likes: whatever it is, the reader of the message wants the address and the reason.
+    except Exception as error:
+        raise TraceError(f"{url} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}.") from error
 
 
-def unpack_gzip(packed: Blob, unpacked: int) -> bool:
-    """Unpack all members into the file ``unpacked``; answers whether one ended early or was damaged.
-
-    Of such a member what came before is there.
-    """
-    stream = isal_zlib.decompressobj(wbits=31)
-    offset = 0
-    waiting = b""
-    while True:
-        chunk = waiting or packed.read(offset, _CHUNK)
-        if not waiting:
-            offset += len(chunk)
-        if not chunk:
-            return not stream.eof
-        try:
-            _write(unpacked, stream.decompress(chunk))
-        except _DAMAGED:
-            return True
-        waiting = stream.unused_data if stream.eof else b""
-        if stream.eof:
-            rest = waiting or packed.read(offset, 2)
-            if not rest.startswith(_GZIP[: len(rest)]) or not rest:
-                return False
-            stream = isal_zlib.decompressobj(wbits=31)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _copied(file: Any, stack: ExitStack) -> Blob:
+    """What can be read once only, in a scratch file."""
+    scratch = Scratch()
+    stack.callback(scratch.close)
+    while chunk := file.read(_CHUNK):
+        scratch.write(chunk)
+    return FileBlob(scratch.descriptor)
 
 
 def find_traces(paths: Sequence[str | os.PathLike[str]], *, rank: int | None = None) -> list[str]:
-    """The trace files that ``paths`` name: files as they are, directories searched for ``.json`` and ``.json.gz``.
+    """The traces that ``paths`` name: directories are searched, patterns expanded, everything else is taken as it is.
 
     ``rank`` keeps the files whose name says that rank. Raises :class:`~referee.errors.TraceError` where none is found.
     """
     found: list[str] = []
-    for path in paths:
-        found.extend(_in_directory(Path(path)) if os.path.isdir(path) else [os.fspath(path)])
+    for path in [os.fspath(path) for path in paths]:
+        if os.path.isdir(path):
+            found.extend(_in_directory(Path(path)))
+        elif _PATTERN.search(path) and not os.path.exists(path) and not _URL.match(path):
+            found.extend(_matching(path))
+        else:
+            found.append(path)
     if rank is None:
         return found
     chosen = [path for path in found if rank_in_name(path) == rank]
@@ -133,7 +132,16 @@ def _in_directory(folder: Path) -> list[str]:
     files = (path for path in folder.rglob("*") if path.name.endswith(TRACE_SUFFIXES) and path.is_file())
     found = sorted(os.fspath(path) for path in files if not path.name.endswith(SIDE_SUFFIXES))
     if not found:
-        raise TraceError(f"{folder} holds no trace: no file in it ends in {' or '.join(TRACE_SUFFIXES)}.")
+        raise TraceError(f"{folder} holds no trace: no file in it ends in {', '.join(TRACE_SUFFIXES)}.")
+    return found
+
+
+def _matching(pattern: str) -> list[str]:
+    found = sorted(
+        path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path) and not path.endswith(SIDE_SUFFIXES)
+    )
+    if not found:
+        raise TraceError(f"No file matches {pattern}.")
     return found
 
 

@@ -1,0 +1,171 @@
+"""Where traces come from: archives, encodings, standard input, patterns, remote stores."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from referee.errors import TraceError
+from referee.trace import unpack
+from referee.trace.builder import TraceBuilder
+from referee.trace.reader import read_trace
+from referee.trace.source import find_traces
+from referee.trace.unpack import Scratch
+
+
+def some(count: int = 400) -> bytes:
+    builder = TraceBuilder()
+    for index in range(count):
+        builder.op(f"aten::op{index % 7}", index * 1000, 500)
+    return builder.to_json()
+
+
+def tar_of(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zip_of(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def zst(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
+
+
+PACKED = {
+    "gz": lambda data: gzip.compress(data),
+    "gz with padding": lambda data: gzip.compress(data) + bytes(512),
+    "zst": zst,
+    "zst of two frames": lambda data: zst(data[:1000]) + zst(data[1000:]),
+    "zip": lambda data: zip_of({"a.json": data}),
+    "zip with others": lambda data: zip_of({"read.me": b"no trace", "deep/a.json": data}),
+    "tar": lambda data: tar_of({"a.json": data}),
+    "tar.gz of gz": lambda data: gzip.compress(tar_of({"x/a.json.gz": gzip.compress(data), "notes": b"-"})),
+    "utf-16": lambda data: data.decode().encode("utf-16"),
+    "utf-16-be without a mark": lambda data: data.decode().encode("utf-16-be"),
+    "utf-8 with a mark": lambda data: b"\xef\xbb\xbf" + data,
+    "gz of utf-16": lambda data: gzip.compress(data.decode().encode("utf-16-le")),
+}
+
+
+@pytest.mark.parametrize("form", PACKED)
+def test_every_form_gives_the_same_trace(form: str, tmp_path: Path):
+    path = tmp_path / "trace.bin"
+    path.write_bytes(PACKED[form](some()))
+    trace = read_trace(path)
+    assert trace.events == 400
+    assert trace.names == tuple(f"aten::op{index}" for index in range(7))
+    assert ("repaired" in [finding.code for finding in trace.findings]) == ("utf-16" in form)
+
+
+def test_a_member_is_named_behind_an_exclamation_mark(tmp_path: Path):
+    path = tmp_path / "all.tar.gz"
+    path.write_bytes(gzip.compress(tar_of({"rank0.json": some(3), "rank1.json": some(5)})))
+    assert read_trace(f"{path}!rank1.json").events == 5
+    with pytest.raises(TraceError, match=r"holds 2 files.*rank0\.json, rank1\.json"):
+        read_trace(path)
+    with pytest.raises(TraceError, match=r"no member 'rank2\.json'"):
+        read_trace(f"{path}!rank2.json")
+
+
+@pytest.mark.parametrize("form", ["gz", "zst", "tar", "zip"])
+def test_cut_in_the_middle(form: str, tmp_path: Path):
+    packed = PACKED[form](os.urandom(0) + some(4000))
+    path = tmp_path / "cut"
+    path.write_bytes(packed[: len(packed) * 2 // 3])
+    if form in ("zip", "tar"):
+        with pytest.raises(TraceError, match="damaged"):
+            read_trace(path)
+    else:
+        trace = read_trace(path)
+        assert 0 < trace.events < 4000
+        assert "truncated" in [finding.code for finding in trace.findings]
+
+
+@pytest.mark.parametrize("pack", [tar_of, zip_of])
+def test_an_archive_without_files(pack, tmp_path: Path):
+    path = tmp_path / "empty"
+    path.write_bytes(pack({"a": b""}) if pack is tar_of else pack({}) + b"")
+    with pytest.raises(TraceError):
+        read_trace(path)
+
+
+def test_what_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 20)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (16 << 20)))
+    with pytest.raises(TraceError, match="unpacks to more than"):
+        read_trace(path)
+
+
+def test_scratch_goes_to_disk_when_it_grows(monkeypatch):
+    monkeypatch.setattr(unpack, "SPILL_BYTES", 1000)
+    scratch = Scratch()
+    data = os.urandom(5000)
+    for offset in range(0, 5000, 300):
+        scratch.write(data[offset : offset + 300])
+    assert os.pread(scratch.descriptor, 6000, 0) == data
+    scratch.close()
+
+
+def test_standard_input(monkeypatch):
+    class Stdin:
+        buffer = io.BytesIO(gzip.compress(some()))
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    assert read_trace("-").events == 400
+
+
+def test_a_pipe(tmp_path: Path):
+    import threading
+
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(some(),))
+    writer.start()
+    assert read_trace(path).events == 400
+    writer.join()
+
+
+def test_a_remote_store():
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://bucket/trace.json.gz", "wb") as file:
+        file.write(gzip.compress(some()))
+    assert read_trace("memory://bucket/trace.json.gz").events == 400
+    with pytest.raises(TraceError, match=r"memory://bucket/none\.json cannot be read"):
+        read_trace("memory://bucket/none.json")
+
+
+def test_directories_and_patterns(tmp_path: Path):
+    for name in ("rank0.json", "rank1.json.gz", "rank10.json.zst", "rank1.json.gz.provenance.json", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    everything = [str(tmp_path / name) for name in ("rank0.json", "rank1.json.gz", "rank10.json.zst")]
+    assert find_traces([tmp_path]) == everything
+    assert find_traces([f"{tmp_path}/rank*"]) == everything
+    assert find_traces([f"{tmp_path}/rank*"], rank=1) == everything[1:2]
+    assert find_traces(["-", "s3://a/b*.json"]) == ["-", "s3://a/b*.json"]
+    with pytest.raises(TraceError, match="No file matches"):
+        find_traces([f"{tmp_path}/*.gzz"])
+    with pytest.raises(TraceError, match="rank 7"):
+        find_traces([tmp_path], rank=7)
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(TraceError, match="holds no trace"):
+        find_traces([tmp_path / "sub"])
