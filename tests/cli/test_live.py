@@ -254,3 +254,36 @@ def test_one_bad_file_of_several_is_a_finding(tmp_path: Path, capsys: pytest.Cap
     found = run_json("trace", str(good), str(bad), capsys=capsys)
     assert [report["source"] for report in found["reports"]] == [str(good)]
     assert [finding["code"] for finding in found["findings"]] == ["unreadable"]
+
+
+SCRIPT = """
+import sys
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_is_profiled_without_being_edited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    words = ["profile", str(script), "--out", str(tmp_path / "out"), "--no-calibrate", "--json", "-", "--", "12"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    (file,) = found["capture"]["files"]
+    assert file["iterations"] == [3, 4, 5]
+    assert any(finding["code"] == "step-guessed" for finding in found["capture"]["findings"])
+
+
+def test_nothing_else_takes_arguments_after_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--", "x"]) == 2
+    assert "--" in capsys.readouterr().err
+
+
+def test_the_plan_tells_its_size(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", f"{targets}:linear", "--plan"]) == 0
+    assert "on disk" in capsys.readouterr().out

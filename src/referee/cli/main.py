@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
-        raise OptionError(f"{self.prog}: {message}.", hint=f"See `{self.prog} --help`.")
+        raise OptionError(f"{message}.", hint=f"See `{self.prog} --help`.")
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -78,9 +78,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Where the locale is not UTF-8, a bar shown as a question mark is better than no answer.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    words, after = split_at_dashes(words)
     command = next((word for word in words if word in COMMANDS), None)
     try:
         args = build_parser(command).parse_args(words)
+        args.after = after
+        if after and command != "profile":
+            raise OptionError(
+                f"Nothing can follow -- here: {' '.join(after)}.", hint="Only a profiled script has arguments."
+            )
         if args.command is None:
             build_parser().print_help()
             return 0
@@ -95,6 +101,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`referee … | head`): nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before ``--``, and what stands after it (a profiled script's own arguments)."""
+    if "--" not in words:
+        return list(words), []
+    at = list(words).index("--")
+    return list(words[:at]), list(words[at + 1 :])
 
 
 def _say(message: str) -> None:

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from referee.cli.live import add_target_arguments, meet, open_live
+from referee.cli.live import add_target_arguments, meet, open_live, require_torch
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
 from referee.cli.progress import Progress
 from referee.errors import OptionError
+from referee.units import format_bytes, format_ns
 
 if TYPE_CHECKING:
     from referee.capture.schedule import Plan
@@ -25,57 +26,163 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_target_arguments(parser)
+    parser.add_argument(
+        "script_args", nargs="*", metavar="ARG", help="after --: what a script (FILE.py) is called with"
+    )
     schedule = parser.add_argument_group("schedule", "iterations: skip, then cycles of wait, warm-up and active ones")
     for name, default in (("skip", 0), ("wait", 1), ("warmup", 2), ("active", 3), ("repeat", 1)):
         schedule.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
+    schedule.add_argument("--skip-first-wait", action="store_true", help="let the first cycle begin without waiting")
+    schedule.add_argument("--steps", metavar="A,B,…", help="record from these iterations on, instead of in cycles")
     schedule.add_argument("--iterations", type=int, metavar="N", help="how often the step runs (default: as planned)")
-    schedule.add_argument("--plan", action="store_true", help="show which iterations would be recorded; run nothing")
+    schedule.add_argument(
+        "--plan",
+        action="store_true",
+        help="show which iterations would be recorded and how large that gets; no capture",
+    )
+    record = parser.add_argument_group("what else is recorded", "all off by default, because all of it costs")
+    for name, words in (
+        ("shapes", "input shapes (keeps tensors alive)"),
+        ("stacks", "Python stacks, also folded for flame graphs"),
+        ("memory", "allocations, also as a timeline"),
+        ("flops", "FLOPs of matrix products and convolutions (records shapes)"),
+        ("modules", "ranges of nn.Module calls by path"),
+    ):
+        record.add_argument(f"--{name}", action="store_true", help=words)
+    record.add_argument("--costs", action="store_true", help="calibrate here what each of these costs; no capture")
+    record.add_argument(
+        "--no-calibrate", action="store_true", help="leave out the profiler's cost per operator (saves a second)"
+    )
+    script = parser.add_argument_group("scripts", "referee profile train.py -- --epochs 1")
+    script.add_argument("--boundary", default="auto", metavar="WHAT", help="what ends an iteration: "
+                        "optimizer[:CLASS], module[:CLASS] or function:NAME (default: found)")  # fmt: skip
+    script.add_argument("--run-to-end", action="store_true", help="go on after the plan is complete")
     parser.add_argument("--out", default="referee-out", metavar="DIR", help="where traces go (default: referee-out)")
-    parser.add_argument("--shapes", action="store_true", help="record input shapes (keeps tensors alive)")
-    parser.add_argument("--stacks", action="store_true", help="record Python stacks")
-    parser.add_argument("--memory", action="store_true", help="record allocations")
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan, record, read back, diagnose, show."""
     check_output_arguments(args)
-    from referee.capture.schedule import Plan
-
-    plan = Plan.of(skip=args.skip, wait=args.wait, warmup=args.warmup, active=args.active, repeat=args.repeat)
+    plan = parse_plan(args)
+    options = parse_options(args)
+    if args.costs:
+        return show_costs()
+    script = args.target is not None and args.target.endswith(".py")
+    if args.script_args and not script:
+        raise OptionError("Arguments after -- belong to a script, FILE.py.", hint="A target takes --param NAME=VALUE.")
     if args.plan:
-        return show_plan(plan, args.iterations)
-    plan.length(args.iterations)  # refuses a plan that records nothing, before the target is loaded
+        return show_plan(plan, args, options=options, script=script)
+    plan.length(args.iterations)  # refuses a plan that records nothing, before anything is loaded
     out_dir = prepare_directory(args.out)
-    device, target = open_live(args)
-    from referee.records.capture import CaptureOptions
+    if script:
+        capture = record_script(args, plan=plan, options=options, out_dir=out_dir)
+        name = args.target
+    else:
+        device, target = open_live(args)
+        capture = record(
+            target,
+            device=device,
+            observation=meet(target, device=device).seen,
+            plan=plan,
+            iterations=args.iterations,
+            options=options,
+            out_dir=out_dir,
+            calibrate=not args.no_calibrate,
+            progress=Progress(enabled=not args.no_progress),
+        )
+        name = target.name
     from referee.records.profile import Profile
 
-    options = CaptureOptions(shapes=args.shapes, stacks=args.stacks, memory=args.memory)
-    capture = record(
-        target,
-        device=device,
-        observation=meet(target, device=device).seen,
-        plan=plan,
-        iterations=args.iterations,
-        options=options,
-        out_dir=out_dir,
-        progress=Progress(enabled=not args.no_progress),
-    )
     reports = tuple(read_back(file.path) for file in capture.files)
-    deliver(Profile(name=target.name, capture=capture, reports=reports, provenance=capture.provenance), args)
+    deliver(Profile(name=name, capture=capture, reports=reports, provenance=capture.provenance), args)
     for file in capture.files:
         note(f"trace written to {file.path}")
     return 0
 
 
-def show_plan(plan: Plan, iterations: int | None) -> int:
-    """Say which iterations a run would record, and refuse a plan that records nothing."""
-    length = plan.length(iterations)
+def parse_plan(args: argparse.Namespace) -> Plan:
+    """The schedule that the options describe."""
+    from referee.capture.schedule import Plan
+
+    if args.steps is None:
+        return Plan.of(
+            skip=args.skip,
+            wait=args.wait,
+            warmup=args.warmup,
+            active=args.active,
+            repeat=args.repeat,
+            skip_first_wait=args.skip_first_wait,
+        )
+    try:
+        steps = tuple(int(part) for part in args.steps.split(","))
+    except ValueError as error:
+        message = f"--steps {args.steps}: these are not whole numbers."
+        raise OptionError(message, hint="Write for example --steps 100,5100.") from error
+    return Plan.at(steps, warmup=args.warmup, active=args.active)
+
+
+def parse_options(args: argparse.Namespace) -> CaptureOptions:
+    """What else is to be recorded."""
+    from referee.records.capture import CaptureOptions
+
+    return CaptureOptions(
+        shapes=args.shapes, stacks=args.stacks, memory=args.memory, flops=args.flops, modules=args.modules
+    )
+
+
+def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, script: bool) -> int:
+    """Say which iterations a run would record and, with a target, how large that gets; refuse what records nothing."""
+    length = plan.length(args.iterations)
     for number, cycle in enumerate(plan.dry_run(length).recorded, 1):
         last = f" to {cycle[-1]}" if len(cycle) > 1 else ""
         sys.stdout.write(f"file {number}: iteration {cycle[0]}{last} of {length} (the first is iteration 0)\n")
+    if script or (args.target is None and args.stmt is None):
+        return 0
+    device, target = open_live(args)
+    from referee.capture.estimate import estimate_capture, free_memory_bytes, probe_size
+    from referee.target import step_errors
+
+    with step_errors(target.name):
+        model = probe_size(target.step, device=device, options=options)
+    size = estimate_capture(plan, iterations=args.iterations, model=model, available_bytes=free_memory_bytes())
+    sys.stdout.write(
+        f"about {size.events:,} events: {format_bytes(size.file_bytes)} on disk, {format_bytes(size.raw_bytes)} of JSON "
+        f"unpacked, {format_bytes(size.memory_bytes)} of memory until it is written\n"
+    )
+    for finding in size.findings:
+        sys.stdout.write(f"{finding.severity}: {finding.message} {finding.hint}\n")
     return 0
+
+
+def show_costs() -> int:
+    """What recording costs here per operator, for each option."""
+    require_torch()
+    from referee.capture.cost import option_costs
+
+    for cost in option_costs():
+        interval = f"{format_ns(cost.low_ns)} to {format_ns(cost.high_ns)}"
+        sys.stdout.write(f"{cost.options.words():>10}  {format_ns(cost.per_row_ns)} per operator row ({interval})\n")
+    return 0
+
+
+def record_script(args: argparse.Namespace, *, plan: Plan, options: CaptureOptions, out_dir: Path) -> Capture:
+    """Run somebody's script and record its iterations."""
+    require_torch()
+    from referee.capture.attach import attach
+
+    return attach(
+        args.target,
+        args.script_args,
+        out_dir=out_dir,
+        name=file_name(args.target),
+        plan=plan,
+        device="auto" if args.device == "cpu" else args.device,
+        boundary=args.boundary,
+        options=options,
+        run_to_end=args.run_to_end,
+        calibrate=not args.no_calibrate,
+    )
 
 
 def prepare_directory(path: str) -> Path:
@@ -97,6 +204,7 @@ def record(
     iterations: int | None = None,
     options: CaptureOptions | None = None,
     out_dir: Path,
+    calibrate: bool = True,
     progress: Progress,
 ) -> Capture:
     """Record the target along ``plan`` into ``out_dir``."""
@@ -116,6 +224,8 @@ def record(
             iterations=iterations,
             options=options or CaptureOptions(),
             target=target,
+            switches=observation.switches,
+            calibrate=calibrate,
             on_iteration=progress.iteration,
         )
 
