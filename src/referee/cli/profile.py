@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_target_arguments(parser)
-    parser.add_argument(
-        "script_args", nargs="*", metavar="ARG", help="after --: what a script (FILE.py) is called with"
-    )
     schedule = parser.add_argument_group("schedule", "iterations: skip, then cycles of wait, warm-up and active ones")
     for name, default in (("skip", 0), ("wait", 1), ("warmup", 2), ("active", 3), ("repeat", 1)):
         schedule.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
@@ -69,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.costs:
         return show_costs()
     script = args.target is not None and args.target.endswith(".py")
-    if args.script_args and not script:
+    if args.after and not script:
         raise OptionError("Arguments after -- belong to a script, FILE.py.", hint="A target takes --param NAME=VALUE.")
     if args.plan:
         return show_plan(plan, args, options=options, script=script)
@@ -147,8 +144,8 @@ def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, 
         model = probe_size(target.step, device=device, options=options)
     size = estimate_capture(plan, iterations=args.iterations, model=model, available_bytes=free_memory_bytes())
     sys.stdout.write(
-        f"about {size.events:,} events: {format_bytes(size.file_bytes)} on disk, {format_bytes(size.raw_bytes)} of JSON "
-        f"unpacked, {format_bytes(size.memory_bytes)} of memory until it is written\n"
+        f"about {size.events:,} events: {format_bytes(size.file_bytes)} on disk, {format_bytes(size.raw_bytes)} as JSON, "
+        f"{format_bytes(size.memory_bytes)} of memory until it is written\n"
     )
     for finding in size.findings:
         sys.stdout.write(f"{finding.severity}: {finding.message} {finding.hint}\n")
@@ -173,7 +170,7 @@ def record_script(args: argparse.Namespace, *, plan: Plan, options: CaptureOptio
 
     return attach(
         args.target,
-        args.script_args,
+        args.after,
         out_dir=out_dir,
         name=file_name(args.target),
         plan=plan,
