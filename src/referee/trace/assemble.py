@@ -10,6 +10,7 @@ import numpy as np
 
 from referee.records.finding import Finding
 from referee.records.provenance import Provenance
+from referee.trace.audit import audit
 from referee.trace.columns import (
     NONE,
     ON_DEVICE_KINDS,
@@ -79,6 +80,7 @@ def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings) -
         *_duration_findings(table),
         *_category_findings(rows, labels.categories),
         *step_findings(steps),
+        *audit(rows, links),
     )
     return Trace(
         source=surroundings.source,
