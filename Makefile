@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check clean setup
 
 demo: $(STAMP)
-	$(BIN)/referee check examples/transformer.py:train_step --out referee-out
+	$(BIN)/referee check examples/transformer.py:train_step --threads 1 --out referee-out
 
 test: check
 	$(BIN)/python -m pytest -n 2

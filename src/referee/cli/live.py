@@ -26,8 +26,11 @@ _QUICK_BUILD_NS = 5 * NS_PER_MS
 """Some fifty steps are built for a proof that the work ran: a quarter of a second."""
 
 
-def add_target_arguments(parser: argparse.ArgumentParser) -> None:
-    """The target and how it is built."""
+_DTYPE_HELP = "float32, bfloat16, float16, … handed to a target that declares dtype"
+
+
+def add_target_arguments(parser: argparse.ArgumentParser, *, dtype_help: str = _DTYPE_HELP) -> None:
+    """The target and how it is built; ``dtype_help`` says what a command makes of ``--dtype``."""
     parser.add_argument("target", nargs="?", metavar="TARGET", help="FILE.py:NAME or package.module:NAME")
     parser.add_argument("--stmt", help="a statement to time instead of a target, as in timeit")
     parser.add_argument("--setup", default="", help="what runs once before --stmt")
@@ -37,7 +40,7 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     """What is handed to a target, and what it runs on."""
     parser.add_argument("--device", default="cpu", help="cpu, cuda[:N], xpu, mps, lazy (default: cpu)")
-    parser.add_argument("--dtype", help="float32, bfloat16, float16, … handed to a target that declares dtype")
+    parser.add_argument("--dtype", help=dtype_help)
     parser.add_argument("--batch-size", type=_positive, metavar="N", help="handed to a target that declares batch_size")
     parser.add_argument(
         "--param", action="append", default=[], metavar="NAME=VALUE", help="any other parameter the target declares"

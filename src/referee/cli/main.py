@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "profile": "record what ran, on a schedule that cannot come out empty",
     "trace": "read anybody's profiler trace: where did the time go, which regime is it?",
     "verify": "does a saved number hold here?",
+    "precision": "which dtype for this step, a scaler or not, and what does it gain here?",
     "env": "what is this machine, and what can be measured on it?",
 }
 """Command → one line of help. Each has a module of its name in this package."""

@@ -144,8 +144,8 @@ def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, 
         model = probe_size(target.step, device=device, options=options)
     size = estimate_capture(plan, iterations=args.iterations, model=model, available_bytes=free_memory_bytes())
     sys.stdout.write(
-        f"about {size.events:,} events: {format_bytes(size.file_bytes)} on disk, {format_bytes(size.raw_bytes)} as JSON, "
-        f"{format_bytes(size.memory_bytes)} of memory until it is written\n"
+        f"about {size.events:,} events: {format_bytes(size.file_bytes)} on disk, {format_bytes(size.raw_bytes)} "
+        f"as JSON, {format_bytes(size.memory_bytes)} of memory until it is written\n"
     )
     for finding in size.findings:
         sys.stdout.write(f"{finding.severity}: {finding.message} {finding.hint}\n")
