@@ -34,10 +34,10 @@ def add_target_arguments(parser: argparse.ArgumentParser, *, dtype_help: str = _
     parser.add_argument("target", nargs="?", metavar="TARGET", help="FILE.py:NAME or package.module:NAME")
     parser.add_argument("--stmt", help="a statement to time instead of a target, as in timeit")
     parser.add_argument("--setup", default="", help="what runs once before --stmt")
-    add_target_options(parser)
+    add_target_options(parser, dtype_help=dtype_help)
 
 
-def add_target_options(parser: argparse.ArgumentParser) -> None:
+def add_target_options(parser: argparse.ArgumentParser, *, dtype_help: str = _DTYPE_HELP) -> None:
     """What is handed to a target, and what it runs on."""
     parser.add_argument("--device", default="cpu", help="cpu, cuda[:N], xpu, mps, lazy (default: cpu)")
     parser.add_argument("--dtype", help=dtype_help)
