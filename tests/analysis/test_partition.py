@@ -13,7 +13,7 @@ from referee.analysis.study import Study
 from referee.trace.builder import TraceBuilder
 from referee.trace.reader import read_trace
 
-from . import hand_made
+from ..graph import hand_made  # noqa: TID252 - the strategies of the graph tests
 
 US = 1_000
 

@@ -11,7 +11,7 @@ from referee.analysis.idle import CAUSES
 from referee.analysis.study import Study
 from referee.records.trace_report import TraceReport
 
-from . import hand_made
+from ..graph import hand_made  # noqa: TID252 - the strategies of the graph tests
 
 scenes = hand_made.wild_scenes() | hand_made.plausible_scenes()
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from referee.analysis.registry import ANALYSES
-from referee.analysis.study import Study
+from referee.analysis.study import DETAILED_EVENTS, Study
 from referee.records.trace_report import TraceReport
 from referee.trace.columns import Trace
 from referee.trace.details import Details, read_details
-
-DETAILED_EVENTS = 200_000
-"""Files of up to this many events are read once more for the arguments of their rows: under a second."""
 
 
 def diagnose(trace: Trace, *, details: Details | None = None) -> TraceReport:

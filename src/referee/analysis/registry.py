@@ -38,6 +38,9 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("partition", "What was going on in each step?", "steps", lambda s: partition_steps(s.trace, s.works)),
     Analysis("steps_from", "Where do the steps come from?", "nothing", lambda s: s.trace.steps_from),
     Analysis("top_kernels", "Which kernels take the time?", "device rows", lambda s: s.top_kernels),
+    Analysis(
+        "critical_path", "Which chain of work set the time?", "host rows or linked rows", lambda s: s.critical_path
+    ),
     Analysis("verdict", "Which regime is it?", "at least two device rows, kernels among them", judge),
     Analysis("losses", "What do the three losses cost?", "linked device rows", lambda s: s.losses),
     Analysis("remedies", "What would help?", "linked device rows", remedies),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from referee.analysis.critical import critical_path
 from referee.analysis.idle import Gaps, find_gaps, sum_idle
 from referee.analysis.kernels import top_kernels
 from referee.analysis.law import apply_law
@@ -16,6 +17,7 @@ from referee.analysis.steps import step_reports
 from referee.analysis.timeline import partition_busy
 from referee.analysis.utilisation import utilisation
 from referee.graph.work import Work, work_by_device
+from referee.records.critical_path import CriticalPath
 from referee.records.trace_report import (
     Idle,
     Law,
@@ -30,6 +32,10 @@ from referee.records.trace_report import (
 from referee.trace.columns import Trace
 from referee.trace.details import Details
 from referee.trace.totals import totals
+
+DETAILED_EVENTS = 200_000
+"""Files of up to this many events are read once more for the arguments of their rows, and their moments are put in
+order for the critical path: under a second each."""
 
 
 class Study:
@@ -107,6 +113,11 @@ class Study:
             return self.named_kernels
         roofed = tuple(self.roofs.kernels.get(kernel.name, kernel) for kernel in self.named_kernels)
         return with_shapes(self.trace, roofed, self.details)
+
+    @cached_property
+    def critical_path(self) -> CriticalPath | None:
+        """The longest chain of work."""
+        return critical_path(self.trace) if self.trace.events <= DETAILED_EVENTS else None
 
     @cached_property
     def losses(self) -> Losses:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from referee.records.critical_path import CriticalPath
 from referee.records.finding import Finding
 from referee.records.measurement import Fit
 from referee.records.provenance import Provenance
@@ -228,6 +229,8 @@ class TraceReport:
     """The provenance stored beside the trace by Referee's own capture; ``None`` for somebody else's file."""
     partition: tuple[StepPartition, ...] = ()
     """Each step by priority: kernel, copy, fill, communication, runtime, loader, operators, other."""
+    critical_path: CriticalPath | None = None
+    """The longest chain of work; ``None`` where nothing can be ordered, and for very large files."""
     schema: str = "referee.trace/1"
 
 
