@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
             seen=seen,
             own_sites=seen.autocast != "off",
             target=target,
+            method=seen.method,
             findings=seen.findings,
             stage=lambda words: progress.update(words=words),
             progress=progress.bench,

@@ -51,6 +51,11 @@ CODES: dict[str, str] = {
     "memory-invalid": "recording shapes kept tensors alive, so memory figures of this capture are too high",
     "counts-doubled": "a dispatch mode was active while operators were recorded: they are counted twice",
     "step-guessed": "what counts as one iteration of the script was inferred, not named",
+    # precision
+    "half-weights": "trainable weights are kept in float16",
+    "epsilon-vanishes": "the optimizer's epsilon is zero in the dtype of the weights",
+    "gradients-vanish": "gradients that float32 has are zero in an fp16 backward",
+    "activations-overflow": "activations exceed fp16's largest number",
     # traces
     "truncated": "the file ends in the middle: what is there was read",
     "unreadable": "one file of several could not be read",

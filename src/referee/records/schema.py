@@ -20,6 +20,7 @@ from referee.records.check import Check
 from referee.records.compare import Comparison
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
+from referee.records.precision import PrecisionReport
 from referee.records.profile import Profile
 from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
@@ -37,6 +38,7 @@ Record: TypeAlias = (
     | Comparison
     | Verification
     | ShapeSet
+    | PrecisionReport
 )
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
@@ -51,6 +53,7 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.verify": (1, Verification),
     "referee.shapes": (1, ShapeSet),
     "referee.traces": (1, TraceSet),
+    "referee.precision": (1, PrecisionReport),
 }
 """Schema name → current version and record type."""
 
@@ -66,6 +69,7 @@ referee.compare/1      first version
 referee.verify/1       first version
 referee.shapes/1       first version
 referee.traces/1       first version
+referee.precision/1    first version
 """
 
 

@@ -10,6 +10,7 @@ from referee.records.compare import Comparison
 from referee.records.document import Document
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
+from referee.records.precision import PrecisionReport
 from referee.records.profile import Profile
 from referee.records.schema import Record
 from referee.records.shapes import ShapeSet
@@ -20,6 +21,7 @@ from referee.report.check import compose_check
 from referee.report.compare import compose_comparison
 from referee.report.environment import compose_environment
 from referee.report.measurement import compose_measurement
+from referee.report.precision import compose_precision
 from referee.report.profile import compose_profile
 from referee.report.shape_set import compose_shape_set
 from referee.report.sweep import compose_sweep
@@ -34,6 +36,7 @@ __all__ = [
     "compose_comparison",
     "compose_environment",
     "compose_measurement",
+    "compose_precision",
     "compose_profile",
     "compose_shape_set",
     "compose_sweep",
@@ -56,6 +59,7 @@ compose.register(TraceSet, compose_trace_set)
 compose.register(Capture, compose_capture)
 compose.register(Profile, compose_profile)
 compose.register(Profile, compose_profile)
+compose.register(PrecisionReport, compose_precision)
 compose.register(Comparison, compose_comparison)
 compose.register(Verification, compose_verification)
 compose.register(ShapeSet, compose_shape_set)

@@ -1,0 +1,1 @@
+"""Which precision for this step? Autocast audit, gradient ranges, scaler, wrong use, timing, and a verdict."""

@@ -1,0 +1,180 @@
+"""Which dtype, a scaler or not, where not to cast, and what is gained here? Three lines, each from a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from referee.precision.gradients import LOSS_FRAC
+from referee.records.precision import (
+    ActivationRange,
+    AutocastAudit,
+    DtypeAnswer,
+    GradientRange,
+    PrecisionTiming,
+    PrecisionVerdict,
+)
+from referee.units import format_frac, format_ns, format_number
+
+_NAMES: dict[str, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bf16 autocast", "float16": "fp16 autocast"}
+
+
+def judge(
+    *,
+    timing: Sequence[PrecisionTiming],
+    gradients: GradientRange | None,
+    activations: Sequence[ActivationRange],
+    autocast: AutocastAudit | None,
+) -> PrecisionVerdict:
+    """The verdict. A precision wins only where it is measurably faster; of several, bf16 before fp16 unless slower.
+
+    bf16 needs no scaler and no watching, so fp16 has to be faster than bf16 by more than a tenth to be advised: the
+    tool's own weighing, stated in the reasons.
+    """
+    faster = {row.name: row for row in timing if row.answer == "faster" and row.ratio is not None}
+    dtype = _choose(faster, timing, activations)
+    scaler = _scaler(dtype, gradients)
+    reasons = (*_timing_reasons(timing), *_range_reasons(gradients, activations))
+    return PrecisionVerdict(
+        dtype=dtype,
+        scaler=scaler,
+        reasons=reasons,
+        lines=(_line_dtype(dtype, scaler, gradients, timing), _line_places(autocast, dtype), _line_gain(dtype, timing)),
+        undecided_because=_undecided(timing) if dtype == "cannot-tell" else None,
+    )
+
+
+def _choose(
+    faster: dict[str, PrecisionTiming], timing: Sequence[PrecisionTiming], activations: Sequence[ActivationRange]
+) -> DtypeAnswer:
+    measured = [row for row in timing if row.answer in ("faster", "slower", "same")]
+    if not measured:
+        return "cannot-tell"
+    overflowing = any(row.headroom < 1 for row in activations)
+    low = {name: row.ratio or 1.0 for name, row in faster.items()}
+    if overflowing:
+        low.pop("float16", None)
+    if not low:
+        undecided = [row for row in timing if row.answer == "cannot-tell" and not row.why_not]
+        return "cannot-tell" if undecided else "float32"
+    if "float16" in low and ("bfloat16" not in low or low["float16"] < 0.9 * low["bfloat16"]):
+        return "float16"
+    best = min(low, key=lambda name: low[name])
+    if best == "tf32":
+        return "tf32"
+    return "bfloat16"
+
+
+def _scaler(dtype: DtypeAnswer, gradients: GradientRange | None) -> bool | None:
+    if dtype != "float16":
+        return False if dtype != "cannot-tell" else None
+    if gradients is None:
+        return None
+    # Gradients change as training goes on; a loss scale costs nothing where it is not needed, so fp16 without one is
+    # never advised.
+    return True
+
+
+def _line_dtype(
+    dtype: DtypeAnswer,
+    scaler: bool | None,
+    gradients: GradientRange | None,
+    timing: Sequence[PrecisionTiming],
+) -> str:
+    if dtype == "cannot-tell":
+        return f"dtype: cannot tell, because {_undecided(timing)}."
+    words = _NAMES[dtype]
+    if dtype == "float16":
+        return f"dtype: {words}, with a GradScaler{_window_words(gradients)}."
+    because = {
+        "float32": "no lower precision is faster here",
+        "tf32": "it is the fastest here and keeps float32's range",
+        "bfloat16": "it has float32's range",
+    }[dtype]
+    vanishing = ""
+    if gradients is not None and gradients.zero_frac is not None:
+        vanishing = f" In fp16 {format_frac(gradients.zero_frac, digits=3)} of the gradient would vanish at scale 1."
+    return f"dtype: {words}, no scaler: {because}.{vanishing}"
+
+
+def _window_words(gradients: GradientRange | None) -> str:
+    if gradients is None or gradients.scale_low is None or gradients.scale_high is None:
+        return ""
+    return f" (good scales: {format_number(gradients.scale_low)} to {format_number(gradients.scale_high)})"
+
+
+def _line_places(autocast: AutocastAudit | None, dtype: DtypeAnswer) -> str:
+    """Where not to cast: what autocast's policy keeps in float32, and what it would have to cast back for."""
+    if autocast is None:
+        return "do not cast: not known, no autocast region could be recorded."
+    keep = _kept_ops(autocast)
+    advice = "Wrap forward and loss only; leave the weights in float32."
+    if not keep:
+        return f"do not cast: autocast keeps no operator of this step in float32 here. {advice}"
+    named = ", ".join(keep[:5]) + (f" and {len(keep) - 5} more" if len(keep) > 5 else "")
+    return f"do not cast: {named} stay float32 (autocast's policy or the step's own cast). {advice}"
+
+
+def _kept_ops(autocast: AutocastAudit) -> list[str]:
+    kept = [op.op.removeprefix("aten::") for op in autocast.ops if op.why in ("policy", "promotion", "explicit")]
+    return list(dict.fromkeys(kept))
+
+
+def _line_gain(dtype: DtypeAnswer, timing: Sequence[PrecisionTiming]) -> str:
+    rows = {row.name: row for row in timing}
+    base = rows.get("float32")
+    others = [row for row in timing if row.name != "float32" and row.ratio is not None]
+    shown = "; ".join(f"{row.name} {_ratio_words(row)}" for row in others)
+    if not others or base is None:
+        return "gain here: not measured."
+    chosen = rows.get(dtype)
+    gain = ""
+    if chosen is not None and chosen.ratio is not None and dtype != "float32":
+        saved = (1 - chosen.ratio) * base.median_ns if base.median_ns is not None else None
+        gain = f"{format_frac(1 - chosen.ratio)} of the step, {format_ns(saved)}. "
+    elif dtype == "float32":
+        gain = "none. "
+    return f"gain here: {gain}Time over float32's: {shown}."
+
+
+def _ratio_words(row: PrecisionTiming) -> str:
+    if row.ci_low is None or row.ci_high is None:
+        return f"{row.ratio:.3f}"
+    return f"{row.ratio:.3f} ({row.ci_low:.3f} to {row.ci_high:.3f})"
+
+
+def _undecided(timing: Sequence[PrecisionTiming]) -> str:
+    for row in timing:
+        if row.name != "float32" and (row.why_not or row.answer == "cannot-tell"):
+            return row.why_not or "the times could not be told apart"
+    return "nothing was timed"
+
+
+def _timing_reasons(timing: Sequence[PrecisionTiming]) -> tuple[str, ...]:
+    found = []
+    for row in timing:
+        if row.name == "float32":
+            continue
+        if row.ratio is None:
+            found.append(f"{row.name}: not timed ({row.why_not or 'no answer'})")
+        else:
+            found.append(f"{row.name} is {row.answer}: {_ratio_words(row)} of float32's time")
+    return tuple(found)
+
+
+def _range_reasons(gradients: GradientRange | None, activations: Sequence[ActivationRange]) -> tuple[str, ...]:
+    found = []
+    if gradients is not None:
+        if gradients.zero_frac is not None:
+            found.append(
+                f"a real fp16 backward loses {format_frac(gradients.zero_frac, digits=3)} of the gradient elements at "
+                f"scale 1, the cast alone {format_frac(gradients.zero_frac_cast, digits=3)}"
+            )
+        if gradients.scale_low is not None and gradients.scale_high is not None:
+            found.append(
+                f"loss scales from {format_number(gradients.scale_low)} to {format_number(gradients.scale_high)} lose "
+                f"at most {format_frac(LOSS_FRAC)}"
+            )
+    if activations:
+        top = activations[0]
+        found.append(f"the largest activation is {format_number(top.largest)} ({top.module}); fp16 ends at 65,504")
+    return tuple(found)

@@ -1,0 +1,366 @@
+"""Which precision for this step? The advisor's answer as a document: three lines, then what they stand on."""
+
+from __future__ import annotations
+
+from referee.records.document import (
+    Block,
+    Column,
+    Curve,
+    Document,
+    Fact,
+    Facts,
+    Heading,
+    Headline,
+    Paragraph,
+    Plot,
+    Table,
+    Tone,
+)
+from referee.records.precision import (
+    AutocastAudit,
+    AutocastOp,
+    GradientRange,
+    PaysFrom,
+    PrecisionReport,
+    PrecisionTiming,
+    ScalerForecast,
+)
+from referee.report.findings import alarm_blocks, finding_blocks
+from referee.report.provenance import provenance_blocks
+from referee.report.wording import context_lines, precise_ratio, ratio_range
+from referee.units import format_bytes, format_count, format_frac, format_ns, format_number
+
+_MOST_OPS, _MOST_PARAMETERS = 24, 12
+_FIGURES = {
+    "float32": "Stay in float32",
+    "tf32": "TF32",
+    "bfloat16": "bf16 autocast, no scaler",
+    "float16": "fp16 autocast with a GradScaler",
+    "cannot-tell": "Cannot tell",
+}
+_TONES: dict[str, Tone] = {"float32": "plain", "cannot-tell": "warn"}
+
+# fp16's landmarks as exponents of two: half of the smallest subnormal, the smallest normal, the end.
+_VANISH, _NORMAL, _END = -25, -14, 16
+
+
+def compose_precision(report: PrecisionReport) -> Document:
+    """The report as a document."""
+    return Document(
+        title=f"Precision of {report.name}",
+        blocks=(
+            precision_headline(report),
+            *alarm_blocks(report.findings),
+            *_timing(report.timing),
+            *_pays(report.pays_from),
+            *(_ranges(report.gradients) if report.gradients else ()),
+            *(_scaler(report.scaler) if report.scaler else ()),
+            *_activations(report),
+            *(_autocast(report.autocast) if report.autocast else ()),
+            *finding_blocks(report.findings),
+            *provenance_blocks(report.provenance),
+        ),
+    )
+
+
+def precision_headline(report: PrecisionReport) -> Headline:
+    """The verdict in its three lines."""
+    verdict = report.verdict
+    first, *rest = verdict.lines or ("",)
+    return Headline(
+        figure=_FIGURES[verdict.dtype],
+        sentence=first,
+        context=(*rest, *context_lines(report.provenance)),
+        tone=_TONES.get(verdict.dtype, "good"),
+    )
+
+
+def _timing(rows: tuple[PrecisionTiming, ...]) -> tuple[Block, ...]:
+    if not rows:
+        return ()
+    columns = (
+        Column(title="Precision"),
+        Column(title="Step", align="right"),
+        Column(title="Time over float32", align="right"),
+        Column(title="Interval", align="right", priority=2),
+        Column(title="Answer"),
+        Column(title="Casts", align="right", priority=3),
+        Column(title="Rest gains", align="right", priority=3),
+        Column(title="Output error", align="right", priority=2),
+        Column(title="Gradient error", align="right"),
+    )
+    cells = tuple(
+        (
+            row.name,
+            format_ns(row.median_ns),
+            precise_ratio(row.ratio) if row.ratio is not None else "–",
+            ratio_range(row.ci_low, row.ci_high) or "–",
+            row.answer,
+            format_ns(row.casts_ns) if row.casts_ns is not None else "–",
+            format_ns(row.kernel_gain_ns) if row.kernel_gain_ns is not None else "–",
+            _error(row.output_error),
+            _error(row.gradient_error),
+        )
+        for row in rows
+    )
+    why = next((row.why_not for row in rows if row.why_not), "")
+    caption = (
+        "Errors: norm of the difference from float64 on the same inputs, over the norm. fp16 runs with a GradScaler."
+    )
+    return (
+        Heading(text="Side by side"),
+        Table(columns=columns, rows=cells, caption=f"{caption} {why}".strip()),
+    )
+
+
+def _error(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1e}"
+
+
+def _pays(rows: tuple[PaysFrom, ...]) -> tuple[Block, ...]:
+    if not rows:
+        return ()
+    facts = []
+    for row in rows:
+        value = f"batch size {row.batch_size}" if row.batch_size is not None else "not found"
+        points = ", ".join(f"{size}: {precise_ratio(ratio)}" for size, ratio, _, _ in row.points)
+        facts.append(Fact(label=f"{row.name} pays from", value=value, note=row.why_not or points))
+    return Heading(text="From which batch size"), Facts(facts=tuple(facts))
+
+
+def _ranges(ranges: GradientRange) -> tuple[Block, ...]:
+    lost = ranges.lost_updates_bf16_frac
+    facts = [
+        Fact(
+            label="Elements",
+            value=format_count(ranges.elements),
+            note=f"{format_frac(ranges.zeros_frac)} zero in float32",
+        ),
+        Fact(
+            label="Vanish in fp16 at scale 1",
+            value=format_frac(ranges.zero_frac, digits=3) if ranges.zero_frac is not None else "no fp16 backward here",
+            note=f"the cast alone: {format_frac(ranges.zero_frac_cast, digits=3)}",
+        ),
+        Fact(label="Subnormal in fp16", value=format_frac(ranges.subnormal_frac, digits=3), note="lose bits"),
+        Fact(label="Overflow in fp16", value=format_frac(ranges.overflow_frac, digits=3)),
+        Fact(label="Good loss scales", value=_window(ranges), note=f"lose at most {format_frac(ranges.loss_frac)}"),
+        Fact(label="Vanish in bf16", value=format_frac(ranges.zero_frac_bf16, digits=3)),
+        Fact(
+            label="Updates lost by bf16 weights",
+            value=format_frac(lost) if lost is not None else "no update seen",
+            note="below half an ulp of the weight: keep the weights in float32",
+        ),
+    ]
+    return (
+        Heading(text="Gradients against fp16's range"),
+        Facts(facts=tuple(facts)),
+        *_magnitudes(ranges),
+        *_scales(ranges),
+        _parameters(ranges),
+    )
+
+
+def _window(ranges: GradientRange) -> str:
+    if ranges.scale_low is None or ranges.scale_high is None:
+        return "none found"
+    return f"{format_number(ranges.scale_low)} to {format_number(ranges.scale_high)}"
+
+
+def _magnitudes(ranges: GradientRange) -> tuple[Block, ...]:
+    """The gradients by binade, with the ranges of the formats drawn as lines below them."""
+    if not ranges.binades:
+        return ()
+    total = max(1, ranges.elements)
+    shares = [(float(b.exponent), 100 * b.count / total) for b in ranges.binades if b.count]
+    least = min(share for _, share in shares)
+    left = min(shares[0][0], float(_VANISH)) - 2
+    right = max(shares[-1][0], float(_END)) + 2
+    # The bars of the ranges lie below the smallest share, a factor of three apart.
+    fp16, bf16 = least / 3, least / 9
+    curves = (
+        Curve(label="gradients", xs=tuple(x for x, _ in shares), ys=tuple(y for _, y in shares)),
+        Curve(label="fp16 normal", xs=(float(_NORMAL), float(_END)), ys=(fp16, fp16)),
+        Curve(label="fp16 subnormal", xs=(float(_VANISH), float(_NORMAL)), ys=(fp16, fp16), style="dashed"),
+        Curve(label="bf16", xs=(left, right), ys=(bf16, bf16)),
+    )
+    plot = Plot(
+        curves=curves,
+        x_label="exponent of the gradient: 2^x",
+        y_label="share of the elements in percent",
+        y_unit="%",
+        log_x=False,
+        log_y=True,
+        caption="bf16's range goes on in both directions, from 2^-133 to 2^128.",
+    )
+    return (plot,)
+
+
+def _scales(ranges: GradientRange) -> tuple[Block, ...]:
+    run = [point for point in ranges.scales if point.zero_frac is not None] or list(ranges.scales[::4])
+    columns = (
+        Column(title="Loss scale"),
+        Column(title="Vanish (run)", align="right"),
+        Column(title="Vanish (cast)", align="right"),
+        Column(title="Subnormal", align="right", priority=2),
+        Column(title="Overflow (run)", align="right"),
+        Column(title="Overflow (cast)", align="right", priority=2),
+    )
+    rows = tuple(
+        (
+            f"2^{point.exponent}",
+            format_frac(point.zero_frac, digits=3) if point.zero_frac is not None else "–",
+            format_frac(point.zero_frac_cast, digits=3),
+            format_frac(point.subnormal_frac, digits=3),
+            format_frac(point.overflow_frac, digits=3) if point.overflow_frac is not None else "–",
+            format_frac(point.overflow_frac_cast, digits=3),
+        )
+        for point in run
+    )
+    caption = "run: a real fp16 backward; cast: the float32 gradients cast. Shares of all elements."
+    return Heading(text="At each loss scale", level=3), Table(columns=columns, rows=rows, caption=caption)
+
+
+def _parameters(ranges: GradientRange) -> Table:
+    worst = sorted(ranges.parameters, key=lambda p: (-(p.zero_frac or 0.0), -p.zero_frac_cast, -p.subnormal_frac))
+    columns = (
+        Column(title="Parameter", fit="shorten"),
+        Column(title="Vanish (run)", align="right"),
+        Column(title="Vanish (cast)", align="right"),
+        Column(title="Subnormal", align="right", priority=2),
+        Column(title="Largest", align="right", priority=2),
+        Column(title="bf16 updates lost", align="right", priority=3),
+    )
+    rows = tuple(
+        (
+            p.name,
+            format_frac(p.zero_frac) if p.zero_frac is not None else "–",
+            format_frac(p.zero_frac_cast),
+            format_frac(p.subnormal_frac),
+            f"{p.largest:.2g}",
+            format_frac(p.lost_updates_bf16_frac) if p.lost_updates_bf16_frac is not None else "–",
+        )
+        for p in worst[:_MOST_PARAMETERS]
+    )
+    left = len(worst) - len(rows)
+    return Table(columns=columns, rows=rows, caption=f"The worst first; {left} more in the JSON." if left else "")
+
+
+def _scaler(found: ScalerForecast) -> tuple[Block, ...]:
+    facts = [
+        Fact(label="Starts at", value=format_number(found.init_scale)),
+        Fact(label="Skips at once", value=format_count(found.first_skips)),
+        Fact(label=f"Skips in {found.steps:,} steps", value=format_count(found.skips)),
+        Fact(
+            label="Steady scale",
+            value=f"{format_number(found.steady_low)} to {format_number(found.steady_high)}",
+            note="if the gradients stay as they are",
+        ),
+    ]
+    if found.collapsed_at is not None:
+        facts.append(Fact(label="Falls to 0", value=f"after step {found.collapsed_at:,}", note="then NaN", tone="bad"))
+    return Heading(text="What GradScaler would do"), Facts(facts=tuple(facts))
+
+
+def _activations(report: PrecisionReport) -> tuple[Block, ...]:
+    if not report.activations:
+        return ()
+    columns = (
+        Column(title="Module", fit="shorten"),
+        Column(title="Largest output", align="right"),
+        Column(title="65,504 is larger by", align="right"),
+    )
+    rows = tuple(
+        (row.module, f"{row.largest:.4g}", f"{format_number(row.headroom)}×") for row in report.activations[:6]
+    )
+    return Heading(text="Activations against fp16's end"), Table(columns=columns, rows=rows)
+
+
+def _autocast(audit: AutocastAudit) -> tuple[Block, ...]:
+    facts = (
+        Fact(
+            label="Casts", value=format_count(audit.casts), note=f"{format_bytes(audit.casts_bytes)} read and written"
+        ),
+        Fact(label="Time of the casts", value=format_ns(audit.casts_ns), note="timed apart from the step"),
+        Fact(label="Weights found cast already", value=format_count(audit.weight_casts_kept)),
+        Fact(label="Context", value=audit.site),
+    )
+    columns = (
+        Column(title="Casts by"),
+        Column(title="Phase", priority=2),
+        Column(title="Of"),
+        Column(title="From"),
+        Column(title="To"),
+        Column(title="Number", align="right"),
+        Column(title="Repeated", align="right", priority=2),
+        Column(title="Bytes", align="right", priority=2),
+    )
+    rows = tuple(
+        (
+            g.who,
+            g.phase,
+            g.of,
+            g.source,
+            g.target,
+            format_count(g.count),
+            format_count(g.repeats),
+            format_bytes(g.bytes),
+        )
+        for g in audit.cast_groups
+    )
+    return (
+        Heading(text=f"What {audit.dtype} autocast does"),
+        Facts(facts=facts),
+        Table(columns=columns, rows=rows),
+        _ops(audit.ops),
+        *_elsewhere(audit),
+    )
+
+
+def _ops(ops: tuple[AutocastOp, ...]) -> Table:
+    shown = [op for op in ops if op.phase == "forward"][:_MOST_OPS]
+    columns = (
+        Column(title="Operator (forward)"),
+        Column(title="In", fit="wrap"),
+        Column(title="Out"),
+        Column(title="Calls", align="right"),
+        Column(title="Casts", align="right"),
+        Column(title="Why"),
+        Column(title="Where", fit="shorten", priority=2),
+    )
+    rows = tuple(
+        (
+            op.op.removeprefix("aten::"),
+            ", ".join(dict.fromkeys(op.inputs)),
+            op.output,
+            format_count(op.count),
+            format_count(op.casts),
+            op.why,
+            ", ".join(op.modules[:2]),
+        )
+        for op in shown
+    )
+    left = len(ops) - len(shown)
+    return Table(
+        columns=columns, rows=rows, caption=f"{left} more kinds, backward included, in the JSON." if left else ""
+    )
+
+
+def _elsewhere(audit: AutocastAudit) -> tuple[Block, ...]:
+    if audit.not_compared:
+        return (Paragraph(text=f"Not compared with another device: {audit.not_compared}.", tone="note"),)
+    if not audit.elsewhere_device:
+        return ()
+    heading = Heading(text=f"What {audit.elsewhere_device}'s autocast would do otherwise")
+    if not audit.elsewhere:
+        return heading, Paragraph(text="The same in every call of the forward pass.")
+    columns = (
+        Column(title="Call"),
+        Column(title="Where", fit="shorten"),
+        Column(title="Here"),
+        Column(title=audit.elsewhere_device, fit="wrap"),
+        Column(title="Calls", align="right"),
+    )
+    rows = tuple((d.call, d.place, d.here, d.there, format_count(d.count)) for d in audit.elsewhere[:_MOST_OPS])
+    return heading, Table(
+        columns=columns, rows=rows, caption="Forward only; found with fake tensors, no device needed."
+    )
