@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from referee.bench.calibrate import Overhead, with_settling
-from referee.bench.loop import MarkedBlock, run_marked_block
+from referee.bench.loop import MarkedBlock, run_block, run_marked_block
 from referee.bench.plan import Plan, ProgressCallback, Step, no_progress
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.stopping import MaxBlocks, UntilTime
@@ -29,6 +29,12 @@ _HOST_BOUND_FRAC = 0.9
 _BLOCKED_FRAC = 0.9
 """A call that takes as long as the queue was held for waited for it. Three times the host's own need was held, so a
 call that does not wait takes a third of that."""
+
+
+_NAIVE_CALLS = 20
+_NAIVE_LOOPS = 5
+_NAIVE_FRAC = 0.1
+"""The naive loop, five times, takes at most this share of the budget if its work should run after all."""
 
 
 @runtime_checkable
@@ -93,7 +99,8 @@ def read_clocks(
         else _median(single.settled_ns, single),
         device_ns=device_ns,
     )
-    return SideClocks(clocks=clocks, naive_ns=_naive(main), enqueue_blocked=blocked, device_gapless=gapless)
+    naive_ns = _naive(main) if synchronous else _naive_loop(step, device=device, plan=plan, main=main)
+    return SideClocks(clocks=clocks, naive_ns=naive_ns, enqueue_blocked=blocked, device_gapless=gapless)
 
 
 def headline_alone(main: Sampled) -> SideClocks:
@@ -156,6 +163,20 @@ def _naive(main: Sampled) -> float:
     clean, all of them speak."""
     clean = _median(main.issue_ns, main)
     return float(np.median(main.issue_ns)) if clean is None else clean
+
+
+def _naive_loop(step: Step, *, device: Device, plan: Plan, main: Sampled) -> float:
+    """What a loop of calls, timed without waiting for any of them, would have claimed per call.
+
+    Where a block of ``main`` is a few calls, its first call after a settle speaks too loudly: loops are made as people
+    make them, of more calls.
+    """
+    per_call_ns = float(np.median(main.settled_ns))
+    calls = min(_NAIVE_CALLS, int(_NAIVE_FRAC * plan.budget_ns / max(1.0, per_call_ns * _NAIVE_LOOPS)))
+    if calls <= main.blocks[0].calls:
+        return _naive(main)
+    loops = [run_block(step, device=device, calls=calls) for _ in range(_NAIVE_LOOPS)]
+    return float(np.median([main.overhead.issue_per_call(loop) for loop in loops]))
 
 
 def _median(values: object, sampled: Sampled) -> float | None:
