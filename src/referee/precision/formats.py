@@ -184,7 +184,7 @@ def lost_updates(weights: Floats, updates: Floats, form: Format) -> int:
     w, u = np.abs(weights.astype(np.float64)), updates.astype(np.float64) * np.sign(weights.astype(np.float64))
     u = np.where(weights == 0, np.abs(updates.astype(np.float64)), u)
     fraction, exponent = np.frexp(w)
-    exponent = np.maximum(exponent - 1, form.min_exponent)
+    exponent = np.where(w == 0, form.min_exponent, np.maximum(exponent - 1, form.min_exponent))
     half_ulp = np.ldexp(0.5, exponent - form.fraction_bits)
     downwards = (u < 0) & (fraction == 0.5) & (exponent > form.min_exponent)
     half_ulp = np.where(downwards, half_ulp / 2, half_ulp)
