@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from statistics import median
 
-from referee.analysis.regime import BUSY_FRAC, CLEAR_PER_OP_FRAC, NAMES_FRAC, Decision, decide
+from referee.analysis.regime import (
+    BUSY_FRAC,
+    CLEAR_PER_OP_FRAC,
+    NAMES_FRAC,
+    Decision,
+    decide,
+    decide_by_shares,
+    what_is_missing,
+)
+from referee.analysis.shares import without_first_time
 from referee.analysis.study import Study
 from referee.records.finding import CODES
 from referee.records.verdict import Evidence, Verdict
@@ -39,6 +48,43 @@ def judge(study: Study) -> Verdict:
         evidence=steps,
         undecided_because=decision.because,
         would_change=_would_change(study, decision),
+    )
+
+
+COLD_FRAC = 0.05
+"""First-time costs of this share of the window are worth a second verdict without them."""
+
+
+def judge_warm(study: Study) -> Verdict | None:
+    """The verdict on what remains when first-time costs are taken out of the window; ``None`` where they are small."""
+    if what_is_missing(study.trace, study.totals) is not None or study.shares.frac("first-time costs") < COLD_FRAC:
+        return None
+    shares = without_first_time(study.shares)
+    decision = decide_by_shares(shares)
+    cold_ns = study.shares.window_ns - shares.window_ns
+    first = shares.losses[0]
+    evidence = (
+        Evidence(
+            name="timeline: taken out as first-time costs",
+            value=cold_ns,
+            unit="ns",
+            threshold=format_frac(COLD_FRAC),
+            so=f"{format_ns(shares.window_ns)} remain",
+        ),
+        Evidence(name="timeline: busy share of what remains", value=shares.busy_frac, unit="frac"),
+        Evidence(
+            name=f"timeline: largest loss, {first.name}",
+            value=first.frac,
+            unit="frac",
+            threshold=format_frac(NAMES_FRAC),
+            so=format_ns(first.ns),
+        ),
+    )
+    return Verdict(
+        regime=decision.regime,
+        evidence=evidence,
+        undecided_because=decision.because,
+        would_change="a trace of steps that are already warm",
     )
 
 

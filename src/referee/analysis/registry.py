@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from referee.analysis.evidence import judge
+from referee.analysis.evidence import judge, judge_warm
 from referee.analysis.findings import trace_findings
+from referee.analysis.memory import memory_timeline
+from referee.analysis.operators import launch_stats, operator_table
+from referee.analysis.owners import longest_gaps, sync_sites
 from referee.analysis.partition import partition_steps
 from referee.analysis.remedies import remedies
 from referee.analysis.study import Study
@@ -42,6 +45,12 @@ ANALYSES: tuple[Analysis, ...] = (
         "critical_path", "Which chain of work set the time?", "host rows or linked rows", lambda s: s.critical_path
     ),
     Analysis("verdict", "Which regime is it?", "at least two device rows, kernels among them", judge),
+    Analysis("warm", "And without the first-time costs?", "first-time costs", judge_warm),
+    Analysis("operators", "Which operators take the time?", "operators", lambda s: operator_table(s.trace)),
+    Analysis("launch_stats", "What does launching cost?", "linked launches", lambda s: launch_stats(s.trace)),
+    Analysis("memory", "How much memory was in use?", "memory events", lambda s: memory_timeline(s.trace, s.details)),
+    Analysis("gaps", "Which idle intervals are longest?", "device rows", lambda s: longest_gaps(s.trace, s.gaps)),
+    Analysis("sync_sites", "Who waits for the device?", "waits", lambda s: sync_sites(s.trace, s.works, s.gaps)),
     Analysis("losses", "What do the three losses cost?", "linked device rows", lambda s: s.losses),
     Analysis("remedies", "What would help?", "linked device rows", remedies),
     Analysis("findings", "What limits this answer?", "nothing", trace_findings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from referee.analysis.idle import Gaps
 from referee.records.trace_report import Idle, Timeline, Totals
@@ -65,6 +65,22 @@ def share_out(trace: Trace, gaps: Sequence[Gaps], *, totals: Totals, idle: Idle,
         busy_frac=totals.busy_ns / window_ns,
         window_ns=totals.window_ns,
         allocator_recurs=recurs,
+    )
+
+
+def without_first_time(shares: Shares) -> Shares:
+    """The shares of what remains of the window when the idle time behind first-time costs is taken out."""
+    cold_ns = next(share.ns for share in shares.losses if share.name == "first-time costs")
+    rest_ns = max(shares.window_ns - cold_ns, 1)
+    losses = [
+        replace(share, ns=0, frac=0.0) if share.name == "first-time costs" else replace(share, frac=share.ns / rest_ns)
+        for share in shares.losses
+    ]
+    return replace(
+        shares,
+        losses=tuple(sorted(losses, key=lambda share: -share.ns)),
+        busy_frac=shares.busy_frac * shares.window_ns / rest_ns,
+        window_ns=rest_ns,
     )
 
 

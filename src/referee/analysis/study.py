@@ -13,6 +13,7 @@ from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
 from referee.analysis.roofline import Roofline, roofline
 from referee.analysis.shares import Shares, share_out
+from referee.analysis.step_regimes import with_regimes
 from referee.analysis.steps import step_reports
 from referee.analysis.timeline import partition_busy
 from referee.analysis.utilisation import utilisation
@@ -89,7 +90,13 @@ class Study:
     @cached_property
     def steps(self) -> tuple[StepReport, ...]:
         """The steps."""
-        return step_reports(self.trace, self.works)
+        return with_regimes(
+            self.trace,
+            self.works,
+            self.gaps,
+            step_reports(self.trace, self.works),
+            allocator_recurs=self.shares.allocator_recurs,
+        )
 
     @cached_property
     def utilisation(self) -> Utilisation:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from referee.analysis.kernels import is_collective, is_copy
 from referee.graph.work import Work
 from referee.records.trace_report import Timeline
-from referee.trace.columns import BoolColumn, Trace
+from referee.trace.columns import IntColumn, Trace
 from referee.trace.intervals import measure, union
 
 
@@ -18,15 +20,26 @@ def partition_busy(trace: Trace, works: Sequence[Work]) -> Timeline:
     exposed where no computation runs, a copy where neither computation nor communication runs: the partition that
     TraceLens prints, so that figures can be held side by side.
     """
-    parts = [_partition(work, copy=is_copy(trace, work.rows), talk=is_collective(trace, work.rows)) for work in works]
+    return add_up([partition_rows(trace, work, np.arange(work.rows.size)) for work in works])
+
+
+def partition_rows(trace: Trace, work: Work, members: IntColumn) -> Timeline:
+    """The same for some rows of one device, by their positions."""
+    rows, start_ns, end_ns = work.rows[members], work.start_ns[members], work.end_ns[members]
+    copy, talk = is_copy(trace, rows), is_collective(trace, rows)
+    computation_ns = measure(union(start_ns[~copy & ~talk], end_ns[~copy & ~talk]))
+    both_ns = measure(union(start_ns[~copy], end_ns[~copy]))
     return Timeline(
-        computation_ns=sum(part[0] for part in parts),
-        exposed_communication_ns=sum(part[1] for part in parts),
-        exposed_copy_ns=sum(part[2] for part in parts),
+        computation_ns=computation_ns,
+        exposed_communication_ns=both_ns - computation_ns,
+        exposed_copy_ns=measure(union(start_ns, end_ns)) - both_ns,
     )
 
 
-def _partition(work: Work, *, copy: BoolColumn, talk: BoolColumn) -> tuple[int, int, int]:
-    computation_ns = measure(union(work.start_ns[~copy & ~talk], work.end_ns[~copy & ~talk]))
-    both_ns = measure(union(work.start_ns[~copy], work.end_ns[~copy]))
-    return computation_ns, both_ns - computation_ns, work.busy_ns - both_ns
+def add_up(parts: Sequence[Timeline]) -> Timeline:
+    """The sum of several."""
+    return Timeline(
+        computation_ns=sum(part.computation_ns for part in parts),
+        exposed_communication_ns=sum(part.exposed_communication_ns for part in parts),
+        exposed_copy_ns=sum(part.exposed_copy_ns for part in parts),
+    )

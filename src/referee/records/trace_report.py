@@ -12,7 +12,8 @@ from referee.records.critical_path import CriticalPath
 from referee.records.finding import Finding
 from referee.records.measurement import Fit
 from referee.records.provenance import Provenance
-from referee.records.verdict import Remedy, Verdict
+from referee.records.tables import GapRow, LaunchStats, MemoryTimeline, OperatorRow, SyncSite
+from referee.records.verdict import Regime, Remedy, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,8 @@ class StepReport:
     lead_idle_ns: int
     tail_idle_ns: int
     ops: int
+    regime: Regime | None = None
+    """By the same rules as the whole window's, over the work that the step launched and the idle time before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +234,16 @@ class TraceReport:
     """Each step by priority: kernel, copy, fill, communication, runtime, loader, operators, other."""
     critical_path: CriticalPath | None = None
     """The longest chain of work; ``None`` where nothing can be ordered, and for very large files."""
+    warm: Verdict | None = None
+    """The verdict without the first-time costs, where those are at least 5 % of the window."""
+    operators: tuple[OperatorRow, ...] = ()
+    launch_stats: LaunchStats | None = None
+    memory: MemoryTimeline | None = None
+    """``None`` where the profile holds no memory events, and for very large files."""
+    gaps: tuple[GapRow, ...] = ()
+    """The longest idle intervals, each with its largest cause and who had the host."""
+    sync_sites: tuple[SyncSite, ...] = ()
+    """The places that wait for a device."""
     schema: str = "referee.trace/1"
 
 

@@ -1,0 +1,115 @@
+"""Which operators take the time, on the host and on the device, each moment counted once?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from referee.graph.owner import Enclosing
+from referee.records.tables import LaunchStats, OperatorRow
+from referee.trace.columns import DEVICE_KINDS, NONE, IntColumn, Kind, RowNumbers, Trace
+from referee.trace.nesting import top_level
+
+MOST_OPERATORS = 100
+
+
+def operator_table(trace: Trace, *, most: int = MOST_OPERATORS) -> tuple[OperatorRow, ...]:
+    """The operators by name; those with most device time, then most own host time, first."""
+    rows = trace.rows
+    ops = rows.of(Kind.OPERATOR)
+    if not ops.size:
+        return ()
+    parent = _parents(trace, ops)
+    duration_ns = rows.end_ns[ops] - rows.start_ns[ops]
+    self_ns = duration_ns.copy()
+    nested = parent != NONE
+    # A child that outlasts its parent (a broken record) takes from it at most what lies inside.
+    inside_ns = np.minimum(rows.end_ns[ops][nested], rows.end_ns[ops][parent[nested]]) - rows.start_ns[ops][nested]
+    np.subtract.at(self_ns, parent[nested], inside_ns)
+    names, code = np.unique(rows.name[ops], return_inverse=True)
+    count = np.bincount(code, minlength=names.size)
+    own_ns, total_ns = np.zeros(names.size, dtype=np.int64), np.zeros(names.size, dtype=np.int64)
+    np.add.at(own_ns, code, np.maximum(self_ns, 0))
+    outermost = _outermost_of_name(trace, ops)
+    np.add.at(total_ns, code[outermost], duration_ns[outermost])
+    device_self_ns, device_total_ns = _device_time(trace, ops, parent, code, names.size)
+    order = sorted(range(names.size), key=lambda i: (-int(device_self_ns[i]), -int(own_ns[i]), int(names[i])))[:most]
+    return tuple(
+        OperatorRow(
+            name=trace.names[int(names[i])],
+            count=int(count[i]),
+            host_self_ns=int(own_ns[i]),
+            host_total_ns=int(total_ns[i]),
+            device_self_ns=int(device_self_ns[i]),
+            device_total_ns=int(device_total_ns[i]),
+        )
+        for i in order
+    )
+
+
+def _parents(trace: Trace, ops: RowNumbers) -> RowNumbers:
+    """For each operator the position of the one around it on its thread, or :data:`NONE`."""
+    rows = trace.rows
+    parent = np.full(ops.size, NONE, dtype=np.int64)
+    for code in np.unique(rows.thread[ops]):
+        own = np.flatnonzero(rows.thread[ops] == code)
+        found = Enclosing(rows.start_ns[ops[own]], rows.end_ns[ops[own]]).before(np.arange(own.size, dtype=np.int64))
+        parent[own] = np.where(found == NONE, NONE, own[np.maximum(found, 0)])
+    return parent
+
+
+def _outermost_of_name(trace: Trace, ops: RowNumbers) -> IntColumn:
+    """Positions of the operators that are in no other of their name: names and threads as one group each."""
+    rows = trace.rows
+    width = max(len(trace.threads), 1)
+    group = np.unique(rows.name[ops].astype(np.int64) * width + rows.thread[ops], return_inverse=True)[1]
+    return np.flatnonzero(top_level(group.astype(np.int32), rows.start_ns[ops], rows.end_ns[ops]))
+
+
+def _device_time(
+    trace: Trace, ops: RowNumbers, parent: RowNumbers, code: IntColumn, names: int
+) -> tuple[IntColumn, IntColumn]:
+    """Device time by name: of the rows it launched itself, and of all rows launched inside it."""
+    rows = trace.rows
+    device_rows = rows.of(*DEVICE_KINDS)
+    launch = trace.links.launch_of[device_rows]
+    operator = np.where(launch == NONE, NONE, trace.links.operator_of[np.maximum(launch, 0)])
+    known = operator != NONE
+    duration_ns = (rows.end_ns[device_rows] - rows.start_ns[device_rows])[known]
+    position_of = np.full(len(rows), NONE, dtype=np.int64)
+    position_of[ops] = np.arange(ops.size)
+    here = position_of[operator[known]]
+    own_ns, total_ns = np.zeros(names, dtype=np.int64), np.zeros(names, dtype=np.int64)
+    np.add.at(own_ns, code[here], duration_ns)
+    seen: list[IntColumn] = []
+    row = np.arange(here.size)
+    while here.size:
+        seen.append(row * names + code[here])
+        above = parent[here]
+        row, here = row[above != NONE], above[above != NONE]
+    pairs = np.unique(np.concatenate(seen)) if seen else np.zeros(0, dtype=np.int64)
+    np.add.at(total_ns, pairs % names, duration_ns[pairs // names])
+    return own_ns, total_ns
+
+
+def launch_stats(trace: Trace) -> LaunchStats | None:
+    """What launching costs; ``None`` where no launch has a device row."""
+    rows = trace.rows
+    launches = np.flatnonzero(trace.links.is_launch)
+    kernels = rows.of(Kind.KERNEL)
+    linked = int((trace.links.launch_of[rows.of(*DEVICE_KINDS)] != NONE).sum())
+    if not launches.size or not linked:
+        return None
+    call_ns = rows.end_ns[launches] - rows.start_ns[launches]
+    kernel_ns = rows.end_ns[kernels] - rows.start_ns[kernels]
+    median_ns = float(np.median(call_ns))
+    short = kernel_ns < median_ns
+    return LaunchStats(
+        launches=int(launches.size),
+        median_call_ns=median_ns,
+        p95_call_ns=float(np.quantile(call_ns, 0.95)),
+        total_call_ns=int(call_ns.sum()),
+        kernels_per_launch=linked / int(launches.size),
+        short_kernels=int(short.sum()),
+        short_kernels_ns=int(kernel_ns[short].sum()),
+        kernels=int(kernels.size),
+    )

@@ -1,0 +1,74 @@
+"""Which regime is each step in? The window's rules on the work that the step launched and the idle time before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from referee.analysis.idle import CAUSES, Gaps
+from referee.analysis.regime import decide_by_shares
+from referee.analysis.shares import Share, Shares
+from referee.analysis.timeline import add_up, partition_rows
+from referee.graph.work import Work
+from referee.records.trace_report import StepReport, Timeline
+from referee.records.verdict import Regime
+from referee.trace.columns import NONE, IntColumn, Trace
+from referee.trace.steps import step_of
+
+_REGIMES: dict[str, Regime] = {
+    "per_op": "launch-bound",
+    "loader": "input-bound",
+    "synchronised": "sync-bound",
+    "one_off": "cold",
+    "pause": "mixed",
+}
+
+
+def with_regimes(
+    trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps], steps: Sequence[StepReport], *, allocator_recurs: bool
+) -> tuple[StepReport, ...]:
+    """The steps with their regimes; none for a step that launched fewer than two device rows."""
+    positions = [np.where(work.linked, step_of(trace.steps, work.launch_start_ns), NONE) for work in works]
+    behind = [_step_of_gaps(trace, g) for g in gaps]
+    named = []
+    for number, step in enumerate(steps):
+        chosen = [np.flatnonzero(position == number) for position in positions]
+        if sum(members.size for members in chosen) < 2:
+            named.append(step)
+            continue
+        timeline = add_up([partition_rows(trace, work, rows) for work, rows in zip(works, chosen, strict=True)])
+        causes = {
+            cause: sum(int(g.cause(cause)[at == number].sum()) for g, at in zip(gaps, behind, strict=True))
+            for cause in (*CAUSES, "unseen")
+        }
+        shares = _shares(step, timeline, causes, allocator_recurs=allocator_recurs)
+        named.append(replace(step, regime=decide_by_shares(shares).regime))
+    return tuple(named)
+
+
+def _step_of_gaps(trace: Trace, gaps: Gaps) -> IntColumn:
+    """The step that launched what ended each idle interval."""
+    launched_ns = trace.rows.start_ns[np.maximum(gaps.launch, 0)]
+    return np.where(gaps.launch != NONE, step_of(trace.steps, launched_ns), NONE)
+
+
+def _shares(step: StepReport, timeline: Timeline, causes: dict[str, int], *, allocator_recurs: bool) -> Shares:
+    window_ns = max(1, step.busy_ns + sum(causes[cause] for cause in CAUSES))
+    named: list[tuple[str, int, Regime]] = [
+        (cause.replace("_", "-"), causes[cause], regime) for cause, regime in _REGIMES.items()
+    ]
+    named += [
+        ("allocator", causes["allocator"], "mixed" if allocator_recurs else "cold"),
+        ("exposed copies", timeline.exposed_copy_ns, "transfer-bound"),
+        ("exposed communication", timeline.exposed_communication_ns, "communication-bound"),
+        ("unseen", causes["unseen"], "cannot-tell"),
+    ]
+    losses = [Share(name=name, ns=ns, frac=ns / window_ns, regime=regime) for name, ns, regime in named]
+    return Shares(
+        losses=tuple(sorted(losses, key=lambda share: -share.ns)),
+        busy_frac=step.busy_ns / window_ns,
+        window_ns=window_ns,
+        allocator_recurs=allocator_recurs,
+    )
