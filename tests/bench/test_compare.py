@@ -205,3 +205,41 @@ def test_a_comparison_survives_saving_and_loading() -> None:
     device = FakeSync()
     found = compare([candidate(device, "a"), candidate(device, "b")], device=device, plan=PLAN)
     assert from_json(to_json(found)) == found
+
+
+@pytest.mark.parametrize("call_us", [20, 300, 2_000])
+def test_twins_that_push_each_other_out_of_the_cache_are_the_same(call_us: int) -> None:
+    """A call after the other side's costs 5 % more, as with weights that just fit the cache: neither side is slower."""
+    device = FakeSync(noise=[AR1(phi=0.3, sigma_ns=200, seed=5)])
+    last = ""
+
+    def twin(name: str) -> Candidate:
+        def step() -> FakeOutput:
+            nonlocal last
+            cold, last = last != name, name
+            return device.run(host_ns=call_us * US * (105 if cold else 100) // 100)
+
+        return Candidate(name=name, step=step)
+
+    found = compare([twin("a"), twin("b")], device=device, plan=Plan(budget_ns=NS_PER_S))
+    assert found.answer == "same"
+    assert found.ratio == pytest.approx(1, abs=0.003)
+
+
+def test_the_order_of_quads_is_its_own_mirror_image() -> None:
+    """Exchanging the sides gives the same sequence of blocks, half a turn later."""
+    device = FakeSync()
+    calls: list[str] = []
+
+    def side(name: str) -> Candidate:
+        def step() -> FakeOutput:
+            calls.append(name)
+            return device.run(host_ns=6_000 * US)  # longer than a slice: no call but the timed ones
+
+        return Candidate(name=name, step=step)
+
+    compare([side("a"), side("b")], device=device, plan=Plan(budget_ns=NS_PER_S))
+    start = "".join(calls).rindex("abbabaabaaaabaababbabbbb")
+    turn = "".join(calls[start : start + 24])
+    mirrored = turn.translate(str.maketrans("ab", "ba"))
+    assert turn[12:] + turn[:12] == mirrored

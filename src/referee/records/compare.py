@@ -57,7 +57,7 @@ class Comparison:
 
     The first candidate is A. ``ratio``, ``ci_low``, ``ci_high`` and ``answer`` are those of the second against it
     (``pairs[0]``); further candidates follow in ``pairs``. ``aa_ratio_low`` and ``aa_ratio_high`` bound what this very
-    run read for A against A. ``processes`` is how many processes each side ran in; 0: both in this one.
+    run read for a side against itself. ``processes`` is how many processes each side ran in; 0: both in this one.
     """
 
     name: str
