@@ -80,7 +80,8 @@ def clock_name(provenance: Provenance) -> str:
 def context_lines(provenance: Provenance) -> tuple[str, ...]:
     """Chip, dtype, shapes and method: the lines without which no number is printed."""
     value = provenance.value
-    chip = f"{value('chip.model')}, {format_quantity(value('chip.threads'))} threads"
+    threads = value("chip.threads")
+    chip = f"{value('chip.model')}, {format_quantity(threads)} thread{'' if threads == 1 else 's'}"
     if provenance.accelerator is not None:
         chip = f"{value('accelerator.name')} · host {chip}"
     method = f"clock: {clock_name(provenance)} · settle: {value('method.settle')}"
