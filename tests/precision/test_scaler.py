@@ -15,7 +15,7 @@ STEPS = 60
 def real(policy: Policy, overflows: list[bool]) -> tuple[list[float], list[bool], float, int, bool]:
     """Scales, skips, the state at the end, of ``torch.amp.GradScaler`` on a parameter whose gradients are planted.
 
-    A clean gradient is zero, which is clean at every scale; the skip is read from the optimizer, which was called or not.
+    A clean gradient is zero, which is clean at every scale; the optimizer, called or not, tells the skips.
     """
     scaler = torch.amp.GradScaler(
         "cpu",

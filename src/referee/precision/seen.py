@@ -1,0 +1,67 @@
+"""What was seen of a loop's mixed precision? The record that a watch fills: steps, skips, scales, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from referee.records.finding import Finding
+
+
+@dataclass
+class Held:
+    """What is known of the gradients of one set of parameters within the present step."""
+
+    scale: float = 1.0
+    """The factor that the gradients still carry."""
+    unscaled: int = 0
+    """How often they were divided by the scale since the last backward."""
+    backwards: int = 0
+
+
+@dataclass
+class ScalerLog:
+    """The steps of one scaler."""
+
+    steps: int = 0
+    skipped: int = 0
+    scales: list[float] = field(default_factory=list)
+    waiting: bool = False
+    """A step was made and no update since."""
+
+
+@dataclass
+class Seen:
+    """What was seen so far."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, Finding] = field(default_factory=dict)
+    scalers: dict[int, ScalerLog] = field(default_factory=dict)
+    steps: int = 0
+    """Optimizer steps that were really made."""
+    announce: Callable[[Finding], None] = lambda _: None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings in the order in which they first came up, with how often each did."""
+        return tuple(
+            replace(found, evidence={**found.evidence, "times": self.counts[key]}) for key, found in self.first.items()
+        )
+
+    @property
+    def skipped(self) -> int:
+        """Steps that scalers skipped."""
+        return sum(log.skipped for log in self.scalers.values())
+
+    @property
+    def scaler_steps(self) -> int:
+        """Steps that went through a scaler, skipped ones included."""
+        return sum(log.steps for log in self.scalers.values())
+
+    def note(self, finding: Finding, *, key: str = "") -> None:
+        """Count a finding; only the first of its kind is kept and announced."""
+        key = key or finding.code
+        self.counts[key] = self.counts.get(key, 0) + 1
+        if key not in self.first:
+            self.first[key] = finding
+            self.announce(finding)
