@@ -1,0 +1,167 @@
+"""Two traces: alignment, conservation of time, and noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from referee.analysis.align import align
+from referee.analysis.diff import diff_traces
+from referee.records.diff import TraceDiff
+from referee.trace.builder import TraceBuilder
+from referee.trace.columns import Trace
+from referee.trace.reader import read_trace
+from referee.trace.totals import totals
+
+US = 1_000
+words = st.lists(st.sampled_from("abcd"), max_size=12)
+
+
+def longest_common(a: list[str], b: list[str]) -> int:
+    """Length of the longest common subsequence by the textbook table."""
+    table = np.zeros((len(a) + 1, len(b) + 1), dtype=int)
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            table[i + 1, j + 1] = table[i, j] + 1 if x == y else max(table[i, j + 1], table[i + 1, j])
+    return int(table[-1, -1])
+
+
+@given(a=words, b=words)
+def test_alignment_is_the_longest_common_subsequence(a: list[str], b: list[str]) -> None:
+    pairs = align(a, b)
+    assert all(a[i] == b[j] for i, j in pairs)
+    assert pairs == sorted(pairs)
+    assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs) == longest_common(a, b)
+
+
+@given(a=words, b=words)
+def test_sequences_too_different_are_paired_by_name(a: list[str], b: list[str]) -> None:
+    pairs = align(a, b, most_edits=0)
+    assert all(a[i] == b[j] for i, j in pairs)
+    assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
+
+
+def steps(names: list[str], *, kernel: int, jitter: tuple[int, ...] = (0, 1, 2), wait: bool = False) -> Trace:
+    """Three steps of the same operators, each with one kernel of ``kernel`` µs plus the step's jitter."""
+    builder, number, at, free = TraceBuilder(source="made"), 0, 0, 0
+    for step, more in enumerate(jitter):
+        begin = at
+        for name in names:
+            number += 1
+            builder.op(name, at * US, 20 * US)
+            builder.launch("cudaLaunchKernel", (at + 5) * US, 5 * US, correlation=number)
+            start = max(free, at + 12)
+            free = start + kernel + more
+            builder.kernel(f"kernel of {name}", start * US, (kernel + more) * US, correlation=number)
+            at += 30
+            if wait:
+                builder.sync(at * US, max(1, free + 1 - at) * US)
+                at = max(at + 1, free + 1)
+        builder.step(step, begin * US, (at - begin) * US)
+    return builder.build()
+
+
+def check_conserved(diff: TraceDiff, a: Trace, b: Trace) -> None:
+    """Causes sum to the means; entries and kernels sum to the aligned steps."""
+    assert sum(cause.a_ns for cause in diff.causes) == pytest.approx(diff.a.mean_ns)
+    assert sum(cause.b_ns for cause in diff.causes) == pytest.approx(diff.b.mean_ns)
+    assert sum(e.device_a_ns for e in diff.entries) == sum(k.a_ns for k in diff.kernels)
+    assert sum(e.device_b_ns for e in diff.entries) == sum(k.b_ns for k in diff.kernels)
+    if not diff.a.steps:
+        assert sum(e.device_a_ns for e in diff.entries) == totals(a).sum_ns
+        assert sum(e.idle_a_ns for e in diff.entries) == totals(a).idle_ns
+    if not diff.b.steps:
+        assert sum(e.device_b_ns for e in diff.entries) == totals(b).sum_ns
+
+
+def test_a_trace_against_itself_is_the_same() -> None:
+    trace = steps(["aten::a", "aten::b"], kernel=10, jitter=(0, 0, 0))
+    diff = diff_traces(trace, trace)
+    assert (diff.answer, diff.change_ns) == ("same", 0)
+    assert {entry.status for entry in diff.entries} == {"matched"}
+    check_conserved(diff, trace, trace)
+
+
+def test_slower_kernels_are_the_change_where_the_device_is_the_limit() -> None:
+    a = steps(["aten::a", "aten::b"], kernel=100)
+    b = steps(["aten::a", "aten::b"], kernel=150)
+    diff = diff_traces(a, b)
+    assert diff.answer == "slower"
+    assert diff.ratio == pytest.approx(1.5, abs=0.03)
+    change = {cause.name: cause.b_ns - cause.a_ns for cause in diff.causes}
+    assert change["busy"] == pytest.approx(diff.change_ns, rel=0.02)
+    check_conserved(diff, a, b)
+
+
+def test_a_new_wait_is_the_change() -> None:
+    a = steps(["aten::a", "aten::b"] * 5, kernel=60)
+    b = steps(["aten::a", "aten::b"] * 5, kernel=60, wait=True)
+    diff = diff_traces(a, b)
+    assert diff.answer == "slower"
+    change = {cause.name: cause.b_ns - cause.a_ns for cause in diff.causes}
+    assert max(change, key=lambda name: change[name]) == "synchronised"
+
+
+def test_added_and_removed_operators_are_found_in_order() -> None:
+    a = steps(["aten::a", "aten::x", "aten::b"], kernel=10)
+    b = steps(["aten::a", "aten::b", "aten::y", "aten::z"], kernel=10)
+    diff = diff_traces(a, b)
+    status = {entry.name: entry.status for entry in diff.entries if entry.count_a or entry.count_b}
+    assert status == {
+        "aten::a": "matched",
+        "aten::b": "matched",
+        "aten::x": "removed",
+        "aten::y": "added",
+        "aten::z": "added",
+        "(outside operators)": "matched",
+    }
+    assert "different-operators" in {finding.code for finding in diff.findings}
+    check_conserved(diff, a, b)
+
+
+def test_one_per_cent_within_the_noise_is_no_result() -> None:
+    a = steps(["aten::a"] * 4, kernel=100, jitter=(0, 20, 5, 15))
+    b = steps(["aten::a"] * 4, kernel=101, jitter=(20, 0, 15, 5))
+    assert diff_traces(a, b).answer in ("same", "cannot-tell")
+
+
+def test_one_step_a_side_cannot_tell() -> None:
+    a, b = steps(["aten::a"], kernel=100, jitter=(0,)), steps(["aten::a"], kernel=300, jitter=(0,))
+    diff = diff_traces(a, b)
+    assert (diff.answer, diff.noise_ns) == ("cannot-tell", None)
+    assert [finding.code for finding in diff.findings] == ["no-noise", "no-noise"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(names_a=st.lists(st.sampled_from("pqrs"), max_size=6), names_b=st.lists(st.sampled_from("pqrs"), max_size=6))
+def test_time_is_conserved(names_a: list[str], names_b: list[str]) -> None:
+    a, b = steps(names_a, kernel=30), steps(names_b, kernel=50, wait=True)
+    check_conserved(diff_traces(a, b), a, b)
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("a100_diff_control.json.gz", "v100_diff_test.json.gz"),
+        ("v100_resnet50_workers0.json.gz", "v100_resnet50_workers4.json.gz"),
+        ("b200_eager.json.gz", "mi300_vllm_decode_one_graph.json.gz"),
+    ],
+)
+def test_recorded_pairs_conserve_time(traces_dir: Path, left: str, right: str) -> None:
+    a, b = read_trace(traces_dir / left), read_trace(traces_dir / right)
+    check_conserved(diff_traces(a, b), a, b)
+
+
+@pytest.mark.traces
+def test_workers_take_the_loader_away(traces_dir: Path) -> None:
+    a = read_trace(traces_dir / "v100_resnet50_workers0.json.gz")
+    b = read_trace(traces_dir / "v100_resnet50_workers4.json.gz")
+    diff = diff_traces(a, b)
+    assert diff.answer == "faster"
+    change = {cause.name: cause.b_ns - cause.a_ns for cause in diff.causes}
+    assert min(change, key=lambda name: change[name]) == "loader"
