@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from referee.trace.blob import Blob
 from referee.trace.decode import Codes, Piece, Vocabulary
 from referee.trace.pieces import PieceReader
-from referee.trace.worker import Job, claim, ticket
+from referee.trace.worker import Job, claim, serve, ticket
 
 SHARE_FROM_BYTES = 64 << 20
 """Below this much text the helper's start (about 0.2 s) costs more than it saves."""
@@ -39,7 +42,7 @@ def read_stretches(blob: Blob, cuts: Sequence[int], *, words: Vocabulary) -> lis
 def _shared(blob: Blob, descriptor: int, stretches: Sequence[tuple[int, int]], words: Vocabulary) -> list[Piece | None]:
     """Read stretches together with a helper; whatever it fails to deliver is read here."""
     queue, queue_in = os.pipe()
-    helper = _Helper(Job(text=descriptor, queue=queue, stretches=stretches))
+    helper = _Helper(Job(text=descriptor, queue=queue, stretches=stretches), queue_in=queue_in)
     feeder = threading.Thread(target=_feed, args=(queue_in, len(stretches)), daemon=True)
     feeder.start()
     reader = PieceReader(blob, words)
@@ -69,17 +72,8 @@ def _feed(queue_in: int, count: int) -> None:
 class _Helper:
     """The helper process, and a thread that takes its answers as they come."""
 
-    def __init__(self, job: Job) -> None:
-        # The same import path as here, whatever started this process; -c, because -m would import twice.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from referee.trace.worker import main; main()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(job.text, job.queue),
-        )
-        self._job = job
+    def __init__(self, job: Job, *, queue_in: int) -> None:
+        self._process = _fork(job, unused=queue_in) if _may_fork() else _start(job)
         self._pieces: dict[int, Piece | None] = {}
         self._words: Vocabulary | None = None
         self._thread = threading.Thread(target=self._take, daemon=True)
@@ -87,14 +81,9 @@ class _Helper:
 
     def _take(self) -> None:
         """Collect answers until the vocabulary, which comes last; a helper that dies leaves what it had answered."""
-        requests, answers = self._process.stdin, self._process.stdout
-        if requests is None or answers is None:
-            return
         try:
-            pickle.dump(self._job, requests)
-            requests.close()
             while self._words is None:
-                answer: Any = pickle.load(answers)
+                answer: Any = pickle.load(self._process.answers)
                 if isinstance(answer, Vocabulary):
                     self._words = answer
                 else:
@@ -108,11 +97,9 @@ class _Helper:
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
-        self._process.kill()
+        self._process.end()
         self._thread.join()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._process.answers.close()
 
     def pieces_in(self, words: Vocabulary) -> dict[int, Piece | None]:
         """The helper's pieces in the codes of ``words``; none if it died before it told what its codes mean."""
@@ -129,6 +116,76 @@ class _Helper:
             )
             for index, piece in self._pieces.items()
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Process:
+    """A running helper: where its answers come from, and how to end it and take its status."""
+
+    answers: BinaryIO
+    end: Callable[[], object]
+
+
+def _may_fork() -> bool:
+    """Whether a copy of this process can be trusted to work: it has no other threads, of Python's or of torch's.
+
+    A copy is ready at once, a new process after some 0.2 s. Other systems' own libraries forbid copies.
+    """
+    return sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
+
+
+def _fork(job: Job, *, unused: int) -> _Process:
+    """A copy of this process that serves the job and ends without anything that is done at a process's end.
+
+    ``unused`` is the end of the queue that is written to: as long as anybody has it open, the queue has no end.
+    """
+    receiving, sending = os.pipe()
+    with warnings.catch_warnings():
+        # Python warns of threads that numpy's linear algebra keeps waiting: the copy never calls it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(receiving)
+            os.close(unused)
+            with os.fdopen(sending, "wb") as answers:
+                serve(job, answers)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(sending)
+
+    def end() -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(child, 0)
+
+    return _Process(answers=os.fdopen(receiving, "rb"), end=end)
+
+
+def _start(job: Job) -> _Process:
+    """A new process with the same interpreter and import path."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from referee.trace.worker import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(job.text, job.queue),
+    )
+    requests, answers = process.stdin, process.stdout
+    if requests is None or answers is None:
+        raise AssertionError("both streams are pipes")
+    with suppress(BrokenPipeError), requests:
+        pickle.dump(job, requests)
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+
+    return _Process(answers=cast("BinaryIO", answers), end=end)
 
 
 def _translation(theirs: Codes, ours: Codes) -> Any:

@@ -235,7 +235,7 @@ def _threads_of(pid: Sequence[Any], tid: Sequence[Any], threads: Codes) -> CodeC
 def as_codes(values: Sequence[Any], codes: Codes) -> CodeColumn:
     """The codes of some values; one that cannot be a key (a list, an object) is known by its text."""
     try:
-        return np.array([codes[value] for value in values], np.int32)
+        return np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
     except TypeError:
         return np.array([codes[_key(value)] for value in values], np.int32)
 

@@ -57,21 +57,27 @@ def parse_ns(tokens: Sequence[Token]) -> tuple[IntColumn, Unusual]:
 
 
 def _parse_plain(text: bytes, values: IntColumn) -> bool:
-    """Parse into ``values`` if all lines are whole numbers or have three decimals, as the profiler writes them."""
-    if text.translate(None, b"0123456789.\n") or not text:
+    """Parse into ``values`` if all lines are whole numbers, or all have three decimals, as profilers write them."""
+    if not text or text.translate(None, b"0123456789.\n"):
+        return False
+    points = text.count(b".")
+    if points and not _have_three_decimals(text, len(values), points):
+        return False
+    parsed = np.fromstring(text.replace(b".", b""), np.int64, sep="\n")
+    # An empty line gives no number, and what would not fit in int64 its largest value: left to the exact way.
+    if len(parsed) != len(values) or int(parsed.max()) >= (1 << 62 if points else _MOST_US):
+        return False
+    np.copyto(values, parsed if points else parsed * NS_PER_US)
+    return True
+
+
+def _have_three_decimals(text: bytes, lines: int, points: int) -> bool:
+    """Whether every line has one point, and three characters behind it."""
+    if points != lines or text.startswith(b".") or b"\n." in text:
         return False
     chars = np.frombuffer(text, np.uint8)
     ends = np.append(np.flatnonzero(chars == _NEWLINE), len(chars))
-    length = np.diff(ends, prepend=-1) - 1
-    pointed = (chars[np.maximum(ends - 4, 0)] == _POINT) & (length >= 5)
-    if len(ends) != len(values) or length.min() < 1 or int(pointed.sum()) != text.count(b"."):
-        return False
-    parsed = np.fromstring(text.replace(b".", b""), np.int64, sep="\n")
-    # What would not fit in int64 comes out as its largest value, and is left to the exact way.
-    if (parsed >= np.where(pointed, 1 << 62, _MOST_US)).any():
-        return False
-    np.copyto(values, np.where(pointed, parsed, parsed * NS_PER_US))
-    return True
+    return bool((ends - np.flatnonzero(chars == _POINT) == 4).all())
 
 
 def _parse_by_layout(text: bytes, values: IntColumn) -> IntColumn:

@@ -36,9 +36,8 @@ def claim(queue: int) -> int | None:
     return int.from_bytes(entry, "little") if len(entry) == _TICKET_BYTES else None
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(job: Job, answers: BinaryIO) -> None:
     """Decode until the queue is empty. Answers ``(number, piece or None)`` for each stretch, then the vocabulary."""
-    job: Job = pickle.load(requests)
     words = Vocabulary()
     reader = PieceReader(FileBlob(job.text), words)
     with collector_paused():
@@ -52,9 +51,5 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Serve over standard input and output."""
-    serve(sys.stdin.buffer, sys.stdout.buffer)
-
-
-if __name__ == "__main__":
-    main()
+    """Serve the job that comes over standard input; answer over standard output."""
+    serve(pickle.load(sys.stdin.buffer), sys.stdout.buffer)
