@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from referee.analysis.diagnose import diagnose
 from referee.analysis.study import Study
+from referee.records.trace_report import Loss, Losses
 from referee.trace.builder import TraceBuilder
+from referee.trace.reader import read_trace
 
 US = 1_000
 
@@ -45,3 +50,85 @@ def test_memory_traffic_without_shapes_is_null_with_the_reason() -> None:
     loss = Study(issued().build()).losses.memory_traffic
     assert (loss.recoverable_ns, loss.low_ns, loss.high_ns) == (None, None, None)
     assert "shapes" in loss.basis
+
+
+def test_what_recording_cost_may_be_measured() -> None:
+    """Two steps of 250 µs as recorded, 200 µs without the profiler: 100 µs of 356 were the profiler's."""
+    builder = issued().step(0, 50 * US, 250 * US).step(1, 300 * US, 250 * US)
+    loss = price_with_step(builder, 200 * US)
+    assert loss.recoverable_ns == 4 * (90 - 1) * US - 100 * US
+    assert "measured" in loss.basis
+
+
+def price_with_step(builder: TraceBuilder, step_ns: float) -> Loss:
+    return Study(builder.build(), unprofiled_step_ns=step_ns).losses.per_op_overhead
+
+
+def pointwise_chain(folder: Path, *, device: str = "NVIDIA A100-SXM4-80GB") -> Losses:
+    """relu → add (two inputs) → mm → relu: of three pairs, two are pointwise, and one has a single input."""
+    builder = TraceBuilder().device_properties(device)
+    tensor, size = [[1024, 256]], 1024 * 256 * 4
+    assert size == 1 << 20
+    chain = (
+        ("aten::relu", tensor, ["float"]),
+        ("aten::add", [*tensor, *tensor, []], ["float", "float", "Scalar"]),
+        ("aten::relu", tensor, ["float"]),
+        ("aten::mm", [[1024, 256], [256, 256]], ["float", "float"]),
+        ("aten::relu", tensor, ["float"]),
+    )
+    for number, (name, dims, types) in enumerate(chain, start=1):
+        builder.op(name, number * 50 * US, 20 * US, **{"Input Dims": dims, "Input type": types})
+        builder.launch("cudaLaunchKernel", (number * 50 + 5) * US, 5 * US, correlation=number)
+        builder.kernel("k", (number * 50 + 12) * US, 10 * US, correlation=number)
+    path = folder / "chain.json"
+    path.write_bytes(builder.to_json())
+    return diagnose(read_trace(path)).losses
+
+
+def test_memory_traffic_of_adjacent_operators_whose_shapes_fit(tmp_path: Path) -> None:
+    """relu → add and add → relu pass 1 MiB on, written and read once; only the last reader has no other input."""
+    loss = pointwise_chain(tmp_path).memory_traffic
+    rate = 2.039e12
+    assert loss.high_ns == round(4 * (1 << 20) / rate * 1e9)
+    assert loss.low_ns == round(2 * (1 << 20) / rate * 1e9)
+    assert loss.basis.startswith("adjacency: 2 adjacent pairs")
+
+
+def test_memory_traffic_on_an_unknown_device_is_null_with_the_reason(tmp_path: Path) -> None:
+    loss = pointwise_chain(tmp_path, device="SomethingElse").memory_traffic
+    assert loss.high_ns is None
+    assert "memory rate" in loss.basis
+
+
+def test_regions_that_a_graph_could_hold_and_what_ends_them() -> None:
+    """Five launches; the host waits between the second and the third."""
+    builder = issued().python("train.py(7): log", 205 * US, 12 * US)
+    builder.sync(208 * US, 4 * US, name="cudaStreamSynchronize")
+    found = diagnose(builder.build()).graphable
+    assert found is not None
+    assert (found.regions, found.launches, found.launches_inside, found.longest) == (2, 5, 5, 3)
+    (blocker,) = found.blockers
+    assert (blocker.kind, blocker.name, blocker.owner.python, blocker.count) == (
+        "wait",
+        "cudaStreamSynchronize",
+        "train.py(7): log",
+        1,
+    )
+
+
+def test_an_operator_whose_shapes_change_between_steps_is_a_blocker(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for step, length in enumerate((128, 128, 96)):
+        begin = step * 1_000
+        builder.step(step, begin * US, 900 * US)
+        for place, (name, dims) in enumerate((("aten::embedding", [[50, 8], [length]]), ("aten::relu", [[4, 4]]))):
+            at = begin + 10 + place * 100
+            builder.op(name, at * US, 50 * US, **{"Input Dims": dims, "Input type": ["float"] * len(dims)})
+            number = step * 2 + place + 1
+            builder.launch("cudaLaunchKernel", (at + 10) * US, 5 * US, correlation=number)
+            builder.kernel("k", (at + 20) * US, 10 * US, correlation=number)
+    path = tmp_path / "shapes.json"
+    path.write_bytes(builder.to_json())
+    found = diagnose(read_trace(path)).graphable
+    assert found is not None
+    assert [(b.kind, b.name, b.count) for b in found.blockers] == [("shape", "aten::embedding", 1)]

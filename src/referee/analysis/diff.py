@@ -24,8 +24,9 @@ from referee.trace.steps import step_of
 from referee.trace.totals import top_rows
 from referee.units import format_count
 
-SURE = 2.0
-"""A change counts beyond this many standard errors of the difference of the two means."""
+SURE = (12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""A change counts beyond this many standard errors of the difference of the two means: the 97.5 % points of Student's
+t for 1, 2, … degrees of freedom, as few steps know their own spread badly."""
 PRACTICAL_FRAC = 0.005
 """A change below half a per cent is called the same however little the steps scatter."""
 ENOUGH_STEPS = 3
@@ -58,8 +59,9 @@ class _Side:
 def diff_traces(a: Trace, b: Trace) -> TraceDiff:
     """B against A, step by step: the mean window by cause, and one step of each aligned operator by operator.
 
-    Cut-off steps are left out, and the first of three or more. Steps are aligned by their top operators in order, within their modules where both
-    files record them; times of matched, added and removed operators sum to the steps' own.
+    Cut-off steps are left out, and the first of three or more. Steps are aligned by their top operators in order,
+    within their modules where both files record them; times of matched, added and removed operators sum to the steps'
+    own.
     """
     left, right = _side(a), _side(b)
     change_ns = float(np.mean(right.windows_ns) - np.mean(left.windows_ns))
@@ -128,7 +130,12 @@ def _describe(side: _Side) -> DiffSide:
 def _noise_ns(a: Sequence[int], b: Sequence[int]) -> float | None:
     if len(a) < 2 or len(b) < 2:
         return None
-    return SURE * sqrt(float(np.var(a, ddof=1)) / len(a) + float(np.var(b, ddof=1)) / len(b))
+    squares = [float(np.var(side, ddof=1)) / len(side) for side in (a, b)]
+    if not sum(squares):
+        return 0.0
+    # Welch: the side that scatters more decides how many degrees of freedom there are.
+    freedom = sum(squares) ** 2 / sum(s**2 / (len(side) - 1) for s, side in zip(squares, (a, b), strict=True))
+    return SURE[min(int(freedom), len(SURE)) - 1] * sqrt(sum(squares))
 
 
 def _answer(change_ns: float, noise_ns: float | None, base_ns: float) -> Answer:

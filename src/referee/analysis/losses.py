@@ -25,21 +25,22 @@ PROFILED_MOST_FRAC = 0.5
 """Recording is never taken for more than half of the per-op loss: the rest of the operator was there before."""
 
 
-def price_losses(trace: Trace, gaps: Sequence[Gaps], *, idle: Idle) -> Losses:
-    """The three losses over the window, summed over devices."""
+def price_losses(
+    trace: Trace, gaps: Sequence[Gaps], *, idle: Idle, traffic: Loss, unprofiled_step_ns: float | None = None
+) -> Losses:
+    """The three losses over the window, summed over devices.
+
+    ``traffic`` is the memory traffic as priced from shapes; ``unprofiled_step_ns`` the time of a step without the
+    profiler: then what recording cost is measured, not estimated.
+    """
     return Losses(
-        per_op_overhead=_per_op(trace, gaps, idle=idle),
-        memory_traffic=Loss(
-            recoverable_ns=None,
-            low_ns=None,
-            high_ns=None,
-            basis="not priced: the input shapes of the operators were not read",
-        ),
+        per_op_overhead=_per_op(trace, gaps, idle=idle, step_ns=unprofiled_step_ns or _stated_step_ns(trace)),
+        memory_traffic=traffic,
         allocator=_allocator(trace, idle=idle),
     )
 
 
-def _per_op(trace: Trace, gaps: Sequence[Gaps], *, idle: Idle) -> Loss:
+def _per_op(trace: Trace, gaps: Sequence[Gaps], *, idle: Idle, step_ns: float | None) -> Loss:
     """Low: the launch calls inside per-op gaps. High: all of the gaps, less what replaying the kernels still costs.
 
     The recoverable figure takes from the high bound what the profiler itself put between the kernels.
@@ -62,13 +63,24 @@ def _per_op(trace: Trace, gaps: Sequence[Gaps], *, idle: Idle) -> Loss:
         issued = np.searchsorted(operators, end_ns) - np.searchsorted(operators, begin_ns)
         profiled_ns += int(np.minimum(issued * cost_ns, per_op_ns * PROFILED_MOST_FRAC).sum())
     low_ns = min(low_ns, high_ns)
+    cost = f"taken as {format_ns(cost_ns)} an operator"
+    whole = [step.end_ns - step.start_ns for step in trace.steps if not step.cut]
+    if step_ns is not None and whole:
+        profiled_ns = round(max(0.0, sum(whole) - len(whole) * step_ns))
+        cost = f"measured: a step takes {format_ns(step_ns)} unprofiled"
     return Loss(
         recoverable_ns=max(low_ns, high_ns - profiled_ns),
         low_ns=low_ns,
         high_ns=high_ns,
         basis="per-op idle: low is the launch calls in it, high all of it less 1 µs a gap for replay; recoverable also "
-        f"less what recording cost, taken as {format_ns(cost_ns)} an operator",
+        f"less what recording cost, {cost}",
     )
+
+
+def _stated_step_ns(trace: Trace) -> float | None:
+    """One step without the profiler, as the capture timed it beside the trace."""
+    stated = None if trace.provenance is None else trace.provenance.method.get("unprofiled_step_ns")
+    return float(stated) if isinstance(stated, int | float) and stated > 0 else None
 
 
 def _profiler_cost_ns(trace: Trace) -> float:

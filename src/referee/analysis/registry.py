@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from referee.analysis.evidence import judge, judge_warm
 from referee.analysis.findings import trace_findings
+from referee.analysis.graphable import graphable
 from referee.analysis.memory import memory_timeline
 from referee.analysis.operators import launch_stats, operator_table
 from referee.analysis.owners import longest_gaps, sync_sites
@@ -51,6 +52,9 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("memory", "How much memory was in use?", "memory events", lambda s: memory_timeline(s.trace, s.details)),
     Analysis("gaps", "Which idle intervals are longest?", "device rows", lambda s: longest_gaps(s.trace, s.gaps)),
     Analysis("sync_sites", "Who waits for the device?", "waits", lambda s: sync_sites(s.trace, s.works, s.gaps)),
+    Analysis(
+        "graphable", "What could be replayed as a graph?", "launches", lambda s: graphable(s.trace, s.works, s.details)
+    ),
     Analysis("losses", "What do the three losses cost?", "linked device rows", lambda s: s.losses),
     Analysis("remedies", "What would help?", "linked device rows", remedies),
     Analysis("findings", "What limits this answer?", "nothing", trace_findings),

@@ -16,6 +16,7 @@ from referee.analysis.shares import Shares, share_out
 from referee.analysis.step_regimes import with_regimes
 from referee.analysis.steps import step_reports
 from referee.analysis.timeline import partition_busy
+from referee.analysis.traffic import price_traffic
 from referee.analysis.utilisation import utilisation
 from referee.graph.work import Work, work_by_device
 from referee.records.critical_path import CriticalPath
@@ -42,8 +43,12 @@ order for the critical path: under a second each."""
 class Study:
     """A trace under study. Nothing is computed before it is asked for, and nothing twice."""
 
-    def __init__(self, trace: Trace, *, details: Details | None = None) -> None:
+    def __init__(
+        self, trace: Trace, *, details: Details | None = None, unprofiled_step_ns: float | None = None
+    ) -> None:
         self.trace = trace
+        self.unprofiled_step_ns = unprofiled_step_ns
+        """The time of one step without the profiler, where somebody measured it."""
         self.details = details
         """The arguments of the rows; ``None`` where they were not read."""
 
@@ -129,4 +134,10 @@ class Study:
     @cached_property
     def losses(self) -> Losses:
         """The three losses of eager mode."""
-        return price_losses(self.trace, self.gaps, idle=self.idle)
+        return price_losses(
+            self.trace,
+            self.gaps,
+            idle=self.idle,
+            traffic=price_traffic(self.trace, self.works, self.details),
+            unprofiled_step_ns=self.unprofiled_step_ns,
+        )

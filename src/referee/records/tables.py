@@ -91,3 +91,29 @@ class SyncSite:
     count: int
     wait_ns: int
     idle_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocker:
+    """What ends a stretch that could be recorded as a graph.
+
+    ``kind``: ``wait`` (a call that waits for the device), ``copy`` (a copy that the host waits for), ``shape`` (an
+    operator whose input shapes differ between steps: ``count`` places).
+    """
+
+    kind: str
+    name: str
+    owner: Owner
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graphable:
+    """The stretches of at least two launches without a wait between them, and what separates them."""
+
+    regions: int
+    launches: int
+    launches_inside: int
+    longest: int
+    """Launches in the longest stretch."""
+    blockers: tuple[Blocker, ...]

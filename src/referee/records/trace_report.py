@@ -12,7 +12,7 @@ from referee.records.critical_path import CriticalPath
 from referee.records.finding import Finding
 from referee.records.measurement import Fit
 from referee.records.provenance import Provenance
-from referee.records.tables import GapRow, LaunchStats, MemoryTimeline, OperatorRow, SyncSite
+from referee.records.tables import GapRow, Graphable, LaunchStats, MemoryTimeline, OperatorRow, SyncSite
 from referee.records.verdict import Regime, Remedy, Verdict
 
 
@@ -244,6 +244,8 @@ class TraceReport:
     """The longest idle intervals, each with its largest cause and who had the host."""
     sync_sites: tuple[SyncSite, ...] = ()
     """The places that wait for a device."""
+    graphable: Graphable | None = None
+    """What could be recorded once and replayed, and what stands in the way."""
     schema: str = "referee.trace/1"
 
 
