@@ -17,6 +17,7 @@ from referee.records.document import (
 from referee.records.trace_report import Loss, StepReport, Totals, TraceReport
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
+from referee.report.tables import deep_blocks
 from referee.report.verdict import gain_words, reasoning_blocks, remedy_blocks, verdict_headline
 from referee.report.wording import context_lines, plural
 from referee.units import format_count, format_frac, format_ns
@@ -78,6 +79,7 @@ def trace_blocks(report: TraceReport) -> tuple[Block, ...]:
         *_steps(report),
         *_kernels(report),
         *_losses(report),
+        *deep_blocks(report),
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from referee.records.document import Block, Column, Document, Heading, Headline, Paragraph, Table
-from referee.records.trace_report import TraceReport, TraceSet
+from referee.records.document import Block, Column, Document, Fact, Facts, Heading, Headline, Paragraph, Table
+from referee.records.trace_report import NullExperiment, TraceReport, TraceSet
 from referee.report.findings import finding_blocks
 from referee.report.trace import idle_bars
 from referee.report.verdict import verdict_sentence
-from referee.report.wording import plural
-from referee.units import format_count, format_frac, format_ns
+from referee.report.wording import plural, sentence
+from referee.units import format_count, format_frac, format_ns, format_number
 
 
 def compose_trace_set(traces: TraceSet) -> Document:
@@ -26,12 +26,52 @@ def compose_trace_set(traces: TraceSet) -> Document:
                 context=("Each trace on its own: times are not compared across files, whose clocks differ.",),
                 tone="plain" if len(regimes) == 1 else "warn",
             ),
+            *_experiment(traces.null_experiment),
             Heading(text="Side by side"),
             _table(traces),
             *(block for report in traces.reports for block in _section(report)),
             *finding_blocks(traces.findings),
         ),
     )
+
+
+def _experiment(experiment: NullExperiment | None) -> tuple[Block, ...]:
+    """The null experiment made of the traces: both sides of the law at each batch size, and where they meet."""
+    if experiment is None:
+        return ()
+    rows = tuple(
+        (
+            format_number(point.value),
+            point.regime,
+            format_ns(point.window_ns),
+            format_ns(point.busy_ns),
+            format_ns(point.host_ns),
+            format_count(point.ops_top),
+            format_count(point.synchronises),
+        )
+        for point in experiment.points
+    )
+    columns = (
+        Column(title=experiment.parameter),
+        Column(title="Regime"),
+        Column(title="Window", align="right"),
+        Column(title="Busy", align="right"),
+        Column(title="Host", align="right"),
+        Column(title="Operators", align="right", priority=2),
+        Column(title="Synchronises", align="right", priority=2),
+    )
+    if experiment.knee_estimate is None:
+        knee = "not known"
+    else:
+        knee = f"near {format_number(experiment.knee_estimate)}"
+        knee += "" if experiment.knee_reached else ": not reached by the traces, extrapolated"
+    fit = experiment.fit
+    facts = (
+        Fact(label="Knee", value=knee, note="where the device's busy time equals the host's"),
+        Fact(label="Law of the windows", value=fit.law, note=fit.why_no_knee),
+    )
+    heading = Heading(text=f"Null experiment over {experiment.parameter}")
+    return heading, Paragraph(text=sentence(experiment.so)), Table(columns=columns, rows=rows), Facts(facts=facts)
 
 
 def _table(traces: TraceSet) -> Table:
