@@ -42,10 +42,6 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def alone(file: Path) -> Trace:
-    return read_trace(file)
-
-
 @pytest.mark.parametrize("fork", [True, False])
 def test_with_a_helper(file: Path, sharing: pytest.MonkeyPatch, fork: bool):
     with pytest.MonkeyPatch.context() as patch:
@@ -77,6 +73,15 @@ def test_a_helper_that_dies_with_work_in_its_hands(file: Path, sharing: pytest.M
     sharing.setattr(crew, "_may_fork", lambda: True)
     sharing.setattr(crew, "serve", serve_a_little)
     assert same(read_trace(file), expected)
+
+
+def test_no_process_to_spare(file: Path, sharing: pytest.MonkeyPatch):
+    def refuse(job, *, unused=None):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    sharing.setattr(crew, "_fork", refuse)
+    sharing.setattr(crew, "_start", refuse)
+    assert read_trace(file).events == 6000
 
 
 def test_damage_in_the_middle(file: Path, sharing: pytest.MonkeyPatch):

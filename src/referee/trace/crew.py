@@ -30,11 +30,18 @@ SHARE_FROM_BYTES = 64 << 20
 """Below this much text the helper's start (about 0.2 s) costs more than it saves."""
 
 
+class HelperMissing(Exception):
+    """The system has no process or thread to spare."""
+
+
 def read_stretches(blob: Blob, cuts: Sequence[int], *, words: Vocabulary) -> list[Piece | None]:
     """The piece between each cut and the next; ``None`` where a stretch is no whole number of valid events."""
     stretches = list(pairwise(cuts))
     if blob.descriptor is not None and cuts[-1] - cuts[0] >= SHARE_FROM_BYTES and (os.cpu_count() or 1) > 1:
-        return _shared(blob, blob.descriptor, stretches, words)
+        try:
+            return _shared(blob, blob.descriptor, stretches, words)
+        except HelperMissing:
+            pass
     reader = PieceReader(blob, words)
     return [reader.read(start, stop) for start, stop in stretches]
 
@@ -42,7 +49,12 @@ def read_stretches(blob: Blob, cuts: Sequence[int], *, words: Vocabulary) -> lis
 def _shared(blob: Blob, descriptor: int, stretches: Sequence[tuple[int, int]], words: Vocabulary) -> list[Piece | None]:
     """Read stretches together with a helper; whatever it fails to deliver is read here."""
     queue, queue_in = os.pipe()
-    helper = _Helper(Job(text=descriptor, queue=queue, stretches=stretches), queue_in=queue_in)
+    try:
+        helper = _Helper(Job(text=descriptor, queue=queue, stretches=stretches), queue_in=queue_in)
+    except OSError as error:
+        os.close(queue)
+        os.close(queue_in)
+        raise HelperMissing from error
     feeder = threading.Thread(target=_feed, args=(queue_in, len(stretches)), daemon=True)
     feeder.start()
     reader = PieceReader(blob, words)
