@@ -13,6 +13,13 @@ from referee.precision.accuracy import Errors, errors, float64_pass
 from referee.precision.activations import measure_activations
 from referee.precision.audit import Audit, audit, cast_shapes
 from referee.precision.control import FP16, Setting
+from referee.precision.elsewhere import (
+    differences,
+    elsewhere_findings,
+    first_sentence,
+    other_device,
+    record_elsewhere,
+)
 from referee.precision.findings import range_findings, static_findings
 from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
@@ -86,7 +93,7 @@ def advise(
     stage("gradients in float32")
     gradients = measure_gradients(subject)
     stage("autocast audit")
-    recorded = audit(subject, Setting(name=low[0], autocast=low[0]), policies=policies(subject.device_type))
+    recorded, audited = _audit(subject, low)
     stage("gradient ranges")
     ranges = _ranges(subject, gradients, clock) if gradients.reference.trained else None
     activations = measure_activations(subject)
@@ -104,9 +111,9 @@ def advise(
         name=name,
         progress=progress,
     ).comparison
-    casts_ns = time_casts(cast_shapes(recorded.recording.casts), device=device)
-    timing = timing_rows(timed, wrong, audited=low[0], casts_ns=casts_ns, why_not=why_not)
-    audited = _audit_record(recorded, casts_ns)
+    casts_ns = None if recorded is None else time_casts(cast_shapes(recorded.recording.casts), device=device)
+    timing = timing_rows(timed, wrong, audited=audited.dtype if audited else "", casts_ns=casts_ns, why_not=why_not)
+    audited = None if audited is None else replace(audited, casts_ns=casts_ns)
     return PrecisionReport(
         name=name,
         verdict=judge(timing=timing, gradients=ranges, activations=activations, autocast=audited),
@@ -117,7 +124,13 @@ def advise(
         timing=timing,
         pays_from=(),
         provenance=timed.provenance,
-        findings=(*findings, *static_findings(subject), *range_findings(ranges, activations), *timed.findings),
+        findings=(
+            *findings,
+            *static_findings(subject),
+            *range_findings(ranges, activations),
+            *(elsewhere_findings(audited.elsewhere) if audited else ()),
+            *timed.findings,
+        ),
     )
 
 
@@ -133,13 +146,13 @@ def _errors(
     try:
         reference = float64_pass(subject)
     except (RuntimeError, TypeError, NotImplementedError) as error:  # code that insists on float32
-        return {}, f"no float64 reference: {str(error).splitlines()[0]}"
+        return {}, f"no float64 reference: {first_sentence(error)}"
     found = {"float32": errors(gradients.reference, reference)}
     for name in low:
         try:
             found[name] = errors(_low_pass(subject, name, ranges), reference)
         except (RuntimeError, NotImplementedError) as error:  # an operator without a kernel for it here
-            return found, f"{name} does not run here: {str(error).splitlines()[0]}"
+            return found, f"{name} does not run here: {first_sentence(error)}"
     return found, ""
 
 
@@ -185,17 +198,33 @@ def timing_rows(
     return tuple(rows)
 
 
-def _audit_record(recorded: Audit, casts_ns: float | None) -> AutocastAudit:
+def _audit(subject: Subject, low: Sequence[str]) -> tuple[Audit | None, AutocastAudit | None]:
+    """The audit in the first of the low precisions that runs here, compared with another device; else nothing."""
+    for name in low:
+        try:
+            recorded = audit(subject, Setting(name=name, autocast=name), policies=policies(subject.device_type))
+        except (RuntimeError, NotImplementedError):  # an operator without a kernel for it here
+            continue
+        return recorded, _audit_record(subject, recorded)
+    return None, None
+
+
+def _audit_record(subject: Subject, recorded: Audit) -> AutocastAudit:
     groups = recorded.groups
-    calls = recorded.recording.calls
-    inside = any(call.autocast for call in calls)
-    return AutocastAudit(
+    inside = any(call.autocast for call in recorded.recording.calls)
+    site = "where the step enters it" if subject.own_sites else "put round forward and loss"
+    record = AutocastAudit(
         dtype=recorded.setting.autocast or "",
-        site="around forward and loss" if inside else "nowhere",
+        site=site if inside else "nowhere",
         ops=recorded.ops,
         casts=recorded.casts,
         cast_groups=groups,
         casts_bytes=sum(group.bytes for group in groups if group.who != "explicit"),
-        casts_ns=casts_ns,
+        casts_ns=None,
         weight_casts_kept=recorded.kept,
     )
+    there = other_device(subject.device_type)
+    if there is None:
+        return replace(record, not_compared=f"no other device is simulated from {subject.device_type}")
+    rows, reason = differences(recorded.recording, record_elsewhere(subject, there, record.dtype))
+    return replace(record, elsewhere=rows, elsewhere_device=there, not_compared=reason)

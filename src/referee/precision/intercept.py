@@ -64,6 +64,18 @@ class Intercepts:
         setattr(owner, name, wrapped)
         self._undo.append(lambda: setattr(owner, name, plain) if own else delattr(owner, name))
 
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Put ``value`` in place of ``owner.name``."""
+        plain = getattr(owner, name)
+        setattr(owner, name, value)
+        self._undo.append(lambda: setattr(owner, name, plain))
+
+    def replace_attribute(self, kind: Any, name: str, value: Any) -> None:
+        """Give the class ``kind`` its own ``name`` for a while, whether it has one or inherits it."""
+        own = vars(kind).get(name)
+        setattr(kind, name, value)
+        self._undo.append(lambda: delattr(kind, name) if own is None else setattr(kind, name, own))
+
     def hook_steps(self, *, before: Callable[[Any], None], after: Callable[[Any], None]) -> None:
         """Call ``before`` and ``after`` with the optimizer round every step of any optimizer."""
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -89,7 +101,7 @@ class Intercepts:
 
 
 def _subclasses(kind: type) -> list[type]:
-    found = []
+    found: list[type] = []
     for below in kind.__subclasses__():
         found += [below, *_subclasses(below)]
     return found

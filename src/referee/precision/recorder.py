@@ -23,8 +23,22 @@ if TYPE_CHECKING:
 
 CAST = "aten::_to_copy"
 _EXPLICIT = frozenset({"to", "half", "float", "double", "bfloat16", "type", "type_as"})
-_ATTRIBUTES = frozenset({"__get__", "__set__", "backward", "requires_grad_", "size", "dim", "numel", "stride"})
-_NOT_WORK = "profiler::"
+_ATTRIBUTES = frozenset(
+    {
+        "__get__",
+        "__set__",
+        "backward",
+        "requires_grad_",
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "is_floating_point",
+        "__len__",
+    }
+)
+_NOT_WORK = ("profiler::", "prim::")
+"""Marks that are operators by form, and the attributes of fake tensors."""
 _SAME = frozenset({"aten::detach", "aten::alias", "aten::lift_fresh", "aten::_unsafe_view"})
 
 
@@ -169,7 +183,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is not fol
         kwargs = kwargs or {}
         if self._substitute is not None:
             args, kwargs = self._substitute(args), self._substitute(kwargs)
-        if name in _ATTRIBUTES:
+        if name in _ATTRIBUTES or name.startswith("_record_function"):
             return func(*args, **kwargs)
         found = self._found
         outer = found.current, found.explicit

@@ -69,6 +69,8 @@ CODES: dict[str, str] = {
     "scheduler-on-skipped-step": "the learning-rate scheduler moved on although the step was skipped",
     "autocast-without-dtype": "autocast without a dtype, which differs by device",
     "steps-skipped": "the scaler skipped steps",
+    "raises-elsewhere": "a call that autocast refuses on another device",
+    "differs-elsewhere": "calls whose results have another dtype under autocast on another device",
     # traces
     "truncated": "the file ends in the middle: what is there was read",
     "unreadable": "one file of several could not be read",

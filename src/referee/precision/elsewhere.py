@@ -1,0 +1,246 @@
+"""What would autocast do on a device that is not here? The forward pass run again on fake tensors of that device.
+
+Every tensor that enters a call from outside is replaced by a fake one of the same shape and dtype on the other device;
+calls then compute shapes and dtypes only, under that device's autocast. It ends where backward would begin: backward on
+a fake CUDA tensor aborts a CPU build of torch, and what it would do follows from the dtypes that forward recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from referee.device.host import load_torch
+from referee.device.watching import tensors_in
+from referee.precision.control import BackwardReached, autocast_state
+from referee.precision.intercept import Intercepts
+from referee.precision.place import module_stack
+from referee.precision.recorder import CallEvent, CallRecorder, OpRecorder, Recording
+from referee.precision.subject import Subject, restored
+from referee.records.finding import Finding
+from referee.records.precision import DeviceDifference
+
+_GUARDED = ("contiguous", "__getitem__", "__setitem__", "copy_", "cuda")
+"""Methods that ask for the device's guard before anything else, which a build without that device does not have."""
+
+_INSTEAD = {
+    "binary_cross_entropy": "Use binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits instead."
+}
+
+_MOST_WORDS = 160
+"""Characters of an error that are shown: torch's messages go on for pages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """The recording on the other device, and why it ended early, if it did."""
+
+    device_type: str
+    recording: Recording
+    stopped: str = ""
+    banned: str = ""
+    """The call that autocast refuses there."""
+
+
+def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewhere:
+    """Record the step's forward pass as ``device_type`` would run it under autocast to ``dtype``.
+
+    The step's own autocast regions, where it has some, are taken over with ``dtype``.
+    """
+    torch = load_torch()
+    found = Recording(device_type)
+    stopped = banned = ""
+    fakes = _Fakes(torch, device_type)
+    with restored(subject), Intercepts() as on, module_stack(subject.module_names) as stack:
+        on.replace(torch.autograd, "backward", _reached)
+        if subject.own_sites:
+            _mirror(on, torch, subject.device_type, device_type, getattr(torch, dtype))
+        calls = CallRecorder(found, stack, substitute=fakes.substitute)
+        try:
+            around = nullcontext() if subject.own_sites else autocast_state(device_type, getattr(torch, dtype))
+            for name in _GUARDED:
+                on.replace_attribute(torch.Tensor, name, fakes.detour(getattr(torch.Tensor, name)))
+            with around, fakes.mode, calls, OpRecorder(found, stack):
+                subject.step()
+        except BackwardReached:
+            pass
+        except Exception as error:  # noqa: BLE001 - user code on fake tensors: anything; it is shown as the reason
+            stopped = first_sentence(error)
+            if "unsafe to autocast" in str(error):
+                banned, stopped = found.calls[-1].name if found.calls else "", ""
+    return Elsewhere(device_type=device_type, recording=found, stopped=stopped, banned=banned)
+
+
+def first_sentence(error: BaseException) -> str:
+    """The beginning of what ``error`` says, in one line."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    sentence = text.split(". ")[0].rstrip(".")
+    return sentence if len(sentence) <= _MOST_WORDS else f"{sentence[:_MOST_WORDS]}…"
+
+
+def _reached(*args: Any, **kwargs: Any) -> None:
+    raise BackwardReached
+
+
+class _Fakes:
+    """Fake counterparts on one device: the same for the same tensor, so that a weight's cast can be kept."""
+
+    def __init__(self, torch: Any, device_type: str) -> None:
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+        self._torch, self._fake = torch, FakeTensor
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._device = torch.device(device_type)
+        self._made: dict[int, tuple[Any, Any]] = {}
+
+    def substitute(self, value: Any) -> Any:
+        """``value`` with its tensors replaced, and devices named in it as the other device."""
+        torch = self._torch
+        if isinstance(value, torch.Tensor):
+            return value if self._is_there(value) else self._of(value)
+        if isinstance(value, (list, tuple)):
+            made = [self.substitute(item) for item in value]
+            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        if isinstance(value, dict):
+            return {key: self.substitute(item) for key, item in value.items()}
+        return self._device if isinstance(value, torch.device) else value
+
+    def detour(self, method: Any) -> Any:
+        """``method`` carried out on tensors of the meta device: it has a guard, and dtypes and shapes are the same."""
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not any(self._is_there(leaf) for leaf in tensors_in((args, tuple(kwargs.values())))):
+                return method(*args, **kwargs)
+            result = method(*self._to_meta(args), **self._to_meta(kwargs))
+            return self.substitute(result)
+
+        return call
+
+    def _is_there(self, tensor: Any) -> bool:
+        return isinstance(tensor, self._fake) and tensor.device.type == self._device.type
+
+    def _to_meta(self, value: Any) -> Any:
+        if isinstance(value, self._torch.Tensor):
+            meta = _meta_of(self._torch, value)
+            return self._fake(self.mode, meta, self._torch.device("meta"))
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._to_meta(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._to_meta(item) for key, item in value.items()}
+        return value
+
+    def _of(self, tensor: Any) -> Any:
+        kept = self._made.get(id(tensor))
+        if kept is None:
+            meta = _meta_of(self._torch, tensor)
+            kept = self._made[id(tensor)] = (tensor, self._fake(self.mode, meta, self._device))
+        return kept[1]
+
+
+def _meta_of(torch: Any, tensor: Any) -> Any:
+    """A tensor without memory of the same shape, strides and dtype."""
+    from torch.utils._mode_utils import no_dispatch
+
+    with no_dispatch():
+        return torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device="meta")
+
+
+def _mirror(on: Intercepts, torch: Any, here: str, there: str, dtype: Any) -> None:
+    """The step's own regions for the device here switch autocast there on and off."""
+    states: list[Any] = []
+
+    def enter(context: Any, args: Any, kwargs: Any) -> None:
+        if context.device == here:
+            states.append((torch.is_autocast_enabled(there), torch.get_autocast_dtype(there)))
+            torch.set_autocast_enabled(there, context._enabled)
+            torch.set_autocast_dtype(there, dtype)
+
+    def leave(context: Any, args: Any, result: Any) -> None:
+        if context.device == here and states:
+            enabled, before = states.pop()
+            torch.set_autocast_enabled(there, enabled)
+            torch.set_autocast_dtype(there, before)
+
+    on.wrap(torch.autocast, "__enter__", before=enter)
+    on.wrap(torch.autocast, "__exit__", after=leave)
+
+
+def differences(here: Recording, there: Elsewhere) -> tuple[tuple[DeviceDifference, ...], str]:
+    """Calls whose results have other dtypes there, and why the comparison is not complete, if it is not.
+
+    Both recordings run the same code, so their calls correspond one to one; where they do not, the code itself asks
+    for the device, and what follows is compared no further.
+    """
+    names: Counter[tuple[str, str, str, str]] = Counter()
+    forward = [call for call in here.calls if call.name != "backward"]
+    reason = f"the forward pass could not be followed there: {there.stopped}" if there.stopped else ""
+    for ours, theirs in zip(forward, there.recording.calls, strict=False):
+        if ours.name != theirs.name:
+            reason = f"the code takes another way there: {theirs.name} instead of {ours.name} in {ours.module or 'it'}"
+            break
+        if theirs is there.recording.calls[-1] and (there.banned or there.stopped):
+            break
+        if _result(ours) != _result(theirs):
+            names[ours.name, ours.module, _result(ours), _result(theirs)] += 1
+    rows = [
+        DeviceDifference(call=name, place=place, here=a, there=b, device=there.device_type, count=count)
+        for (name, place, a, b), count in names.items()
+    ]
+    if there.banned:
+        last = there.recording.calls[-1]
+        rows.append(
+            DeviceDifference(
+                call=there.banned,
+                place=last.module,
+                here=_result(forward[last.number]) if last.number < len(forward) else "",
+                there="raises: unsafe to autocast",
+                device=there.device_type,
+                count=1,
+            )
+        )
+    return tuple(rows), reason
+
+
+def _result(call: CallEvent) -> str:
+    return ", ".join(call.outputs)
+
+
+def other_device(device_type: str) -> str | None:
+    """The device to compare with: CUDA, and from CUDA the CPU; ``None`` where torch's fakes have no autocast for it."""
+    return {"cpu": "cuda", "cuda": "cpu"}.get(device_type)
+
+
+def elsewhere_findings(rows: Sequence[DeviceDifference]) -> tuple[Finding, ...]:
+    """What would surprise on the other device: a call that raises there, reductions that return another dtype."""
+    found = []
+    for row in rows:
+        where = f" in {row.place}" if row.place else ""
+        if row.there.startswith("raises"):
+            found.append(
+                Finding(
+                    code="raises-elsewhere",
+                    severity="warning",
+                    message=f"{row.call}{where} runs here and raises under autocast on {row.device}.",
+                    evidence={"call": row.call, "device": row.device},
+                    hint=_INSTEAD.get(row.call, "Compute it outside of autocast, in float32."),
+                )
+            )
+    differing = [row for row in rows if not row.there.startswith("raises")]
+    if differing:
+        first = differing[0]
+        found.append(
+            Finding(
+                code="differs-elsewhere",
+                severity="info",
+                message=f"{len(differing)} kinds of call return another dtype under autocast on {first.device}, first "
+                f"{first.call}: {first.here} here, {first.there} there.",
+                evidence={"kinds": len(differing), "call": first.call, "device": first.device},
+                hint="Results differ between this machine and that device: check tolerances there.",
+            )
+        )
+    return tuple(found)
