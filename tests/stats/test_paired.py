@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.stats.paired import QuadBlock, decide, quad_ratio, quad_ratios, ratio_estimate
+from referee.stats.paired import QuadBlock, balanced_ratios, decide, quad_ratio, quad_ratios, ratio_estimate
 
 
 def quad(order: str, times: list[float], clean: list[bool] | None = None) -> list[QuadBlock]:
@@ -74,7 +74,7 @@ def test_this_runs_own_aa_reading_raises_the_floor() -> None:
     biased = noisy(1.01, count=500, seed=2)
     assert decide(biased).answer == "slower"
     held_back = decide(biased, aa_log_ratios=noisy(1.006, count=500, seed=3))
-    assert held_back.answer == "same"
+    assert held_back.answer == "cannot-tell"
     assert held_back.floor_frac == pytest.approx(0.018, abs=0.004)
 
 
@@ -102,3 +102,17 @@ def test_no_false_answer_in_a_thousand_comparisons_of_the_same_code() -> None:
 def test_three_percent_is_found_in_noise_of_two() -> None:
     found = sum(decide(noisy(1.03, count=200, sigma=0.02, seed=seed)).answer == "slower" for seed in range(200))
     assert found >= 195
+
+
+def test_what_the_place_in_the_quad_costs_cancels_over_both_orders() -> None:
+    """In A B B A the second B follows its own and is 5 % faster; in B A A B the second A is."""
+    forward = quad("abba", [105, 105, 100, 105])
+    backward = quad("baab", [105, 105, 100, 105])
+    assert quad_ratio(forward) != 0
+    assert balanced_ratios([forward, backward, backward, forward]) == pytest.approx([0, 0], abs=1e-12)
+
+
+def test_a_pair_of_quads_with_a_spoilt_one_is_left_out() -> None:
+    good = quad("abba", [100, 103, 103, 100])
+    spoilt = quad("baab", [1, 2, 3, 4], [True, False, False, True])
+    assert balanced_ratios([good, spoilt, good, good]) == pytest.approx([math.log(1.03)])

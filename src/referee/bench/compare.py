@@ -16,7 +16,7 @@ from typing import Literal
 from referee.bench.calibrate import Overhead, choose_calls, measure_overhead, with_settling
 from referee.bench.guards import check_counters
 from referee.bench.loop import Block, quiet_collector, run_block
-from referee.bench.measure import SETTLES, Seen
+from referee.bench.measure import Seen, settle_words
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.sampling import SLICE_NS, STOLEN_FRAC
 from referee.bench.warmup import FirstCall, moved_counters, warm_up
@@ -32,6 +32,7 @@ from referee.stats.paired import (
     MIN_LONG_QUADS,
     MIN_QUADS,
     QuadBlock,
+    balanced_ratios,
     decide,
     quad_ratios,
     ratio_estimate,
@@ -56,7 +57,10 @@ _ORDER: tuple[tuple[Literal["pair", "a", "b"], bool], ...] = (
 """What is taken in turn, and whether mirrored: A B B A, B A A B, A A A A, B A A B, A B B A, B B B B. Exchanging A and B
 gives the same order again, half a turn later: no side is favoured by what came before it."""
 
-_CHECK_QUADS = 64
+_CHECK_QUADS = 200
+"""Quads before an answer may end the comparison early: each look is another chance of a wrong answer, and few quads
+are what a busy machine leaves."""
+
 _DECIDED_SHARE = 0.5
 """An answer may end the comparison early once half of the budget is used."""
 
@@ -89,19 +93,8 @@ class _Ready:
     blocks: list[Block] = field(default_factory=list)
 
     def block(self, device: Device, *, side: Literal["a", "b"]) -> QuadBlock:
-        """One more block of this candidate as a part of a quad, after one call that is not timed.
-
-        That call puts the caches into the state that the candidate itself leaves them in. Without it a block that
-        follows the other side's starts colder than one that follows its own, and with blocks of a single call the
-        place in the quad decides: separately built twins of Linear(512, 512) then differed by up to 6 %.
-        """
-
-        def warm() -> None:
-            device.settle(self.candidate.step())
-
-        # A call longer than a slice refills the caches in a small part of its time.
-        prepare = warm if self.call_ns <= SLICE_NS else None
-        block = run_block(self.candidate.step, device=device, calls=self.calls, prepare=prepare)
+        """One more block of this candidate as a part of a quad."""
+        block = run_block(self.candidate.step, device=device, calls=self.calls)
         self.blocks.append(block)
         return QuadBlock(side=side, ns=self.overhead.settled_per_call(block), clean=undisturbed(block))
 
@@ -178,7 +171,7 @@ def _prepare(
     seen = candidate.observation
     method: dict[str, Scalar] = {
         "clock": "settled_amortised",
-        "settle": SETTLES[device.settling],
+        "settle": settle_words(device),
         "warmup": f"{'steady' if warmed.record.steady else 'limit reached'} after {warmed.record.calls} calls",
         "calls_per_block": calls,
         "block_target_ns": target_ns,
@@ -255,10 +248,17 @@ def _least_quads(ready: Sequence[_Ready]) -> int:
     return MIN_LONG_QUADS if long else MIN_QUADS
 
 
+def _ratios(quads: Sequence[Sequence[QuadBlock]], *, least: int) -> FloatArray:
+    """The ratios an answer stands on: balanced over both orders, except for long calls, which have few quads and
+    refill the caches in a small part of their time."""
+    return quad_ratios(quads) if least == MIN_LONG_QUADS else balanced_ratios(quads)
+
+
 def _all_decided(quads: _Quads, *, least: int) -> bool:
     aa = quad_ratios(quads.aa)
     return all(
-        decide(quad_ratios(pair), aa_log_ratios=aa, min_quads=least).answer != "cannot-tell" for pair in quads.pairs
+        decide(_ratios(pair, least=least), aa_log_ratios=aa, min_quads=least).answer != "cannot-tell"
+        for pair in quads.pairs
     )
 
 
@@ -279,7 +279,7 @@ def _record(
     for side, taken, different in zip(ready[1:], quads.pairs, differing, strict=True):
         pair = pair_of(
             side.candidate.name,
-            quad_ratios(taken),
+            _ratios(taken, least=least),
             aa_log_ratios=aa_ratios,
             taken=len(taken),
             least=least,
