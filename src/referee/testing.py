@@ -1,0 +1,324 @@
+"""Traces whose truth is known: a small event simulation of a host that launches work onto a device's streams.
+
+A host thread issues operators one after another; each launches a kernel into a queue of finite length, from which
+streams take their work in order. Data loading, synchronisation, blocking copies, collectives, graph replay, a slow
+first step, jitter, a clock offset and lost rows can be added. The simulation knows what the device
+waited for because it made it wait: nothing here looks at what Referee's analysis would say.
+
+>>> simulation = simulate(Workload(kernel_ns=2_000, op_ns=20_000), seed=1)
+>>> simulation.truth.regime, simulation.truth.kernels
+('launch-bound', 300)
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from referee.trace.builder import TraceBuilder
+from referee.trace.columns import Trace
+
+COMPUTE_FRAC = 0.85
+"""A device that is busy with computation for this share of its window or more is the limit."""
+CLEAR_FRAC = 0.40
+"""A cause that takes this share of the window or more, and twice the next one's, is the limit; less is left open."""
+_COPY_STREAM, _COLLECTIVE_STREAM = 14, 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What the host does in each step, and what machine it runs on. Times are nanoseconds."""
+
+    steps: int = 3
+    ops: int = 100
+    """Operators in a step, each with one kernel."""
+    op_ns: int = 10_000
+    """Host time of an operator around its launch."""
+    launch_ns: int = 4_000
+    kernel_ns: int = 20_000
+    latency_ns: int = 2_000
+    """From submission, in the middle of the launch call, to the earliest start on an idle stream."""
+    streams: int = 1
+    queue_length: int = 1024
+    """Launches that may wait for the device before the next launch call blocks."""
+    loader_ns: int = 0
+    """Host time in the data loader at the beginning of each step."""
+    copy_ns: int = 0
+    """Device time of a copy from pageable memory at the beginning of each step, for which the host waits."""
+    sync_every: int = 0
+    """After how many operators the host synchronises; 0 for never."""
+    after_sync_ns: int = 0
+    """What the host does after each synchronisation before it goes on."""
+    collective_ns: int = 0
+    """Device time of a collective at the end of each step, which the next step's kernels wait for."""
+    first_step_ns: int = 0
+    """A one-off stretch of host time in the first launch of all (lazy loading)."""
+    graph: bool = False
+    """Each step is one graph launch."""
+    jitter: float = 0.0
+    """Spread of all times, as the sigma of a log-normal factor."""
+    clock_offset_ns: int = 0
+    """How much later the device's clock reads than the host's."""
+    lost_frac: float = 0.0
+    """Share of device rows that the profiler loses."""
+    rank: int = 0
+    world_size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is so by construction, before rows were lost and clocks shifted, unless said otherwise."""
+
+    regime: str | None
+    """The limit where one is clear; ``None`` where it is not."""
+    kernels: int
+    launches: int
+    device_rows: int
+    lost_rows: int
+    busy_ns: int
+    window_ns: int
+    waited_ns: dict[str, int] = field(default_factory=dict)
+    """Idle time of the device by what it waited for: ``op``, ``loader``, ``sync``, ``one-off``, ``latency``."""
+    kernels_per_step: tuple[int, ...] = ()
+    blocked_launches: int = 0
+    """Launch calls that waited for room in the queue."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Simulation:
+    """A trace and the truth about it; ``file`` is the trace as the profiler would have written it."""
+
+    trace: Trace
+    truth: Truth
+    file: bytes
+
+
+def simulate(workload: Workload, *, seed: int = 0) -> Simulation:
+    """Run a workload. The same workload and seed give the same trace."""
+    return _Simulator(workload, seed).run()
+
+
+def simulate_ranks(
+    workload: Workload, *, ranks: int, slow_rank: int | None = None, slow_factor: float = 1.5, seed: int = 0
+) -> tuple[Simulation, ...]:
+    """The ranks of one job; ``slow_rank`` takes ``slow_factor`` times as long over its operators on the host."""
+    return tuple(
+        simulate(
+            replace(
+                workload,
+                rank=rank,
+                world_size=ranks,
+                op_ns=round(workload.op_ns * (slow_factor if rank == slow_rank else 1)),
+            ),
+            seed=seed * 1000 + rank,
+        )
+        for rank in range(ranks)
+    )
+
+
+class _Simulator:
+    """The clockwork: the host's time, when each stream is free, and what the host did when."""
+
+    def __init__(self, workload: Workload, seed: int) -> None:
+        self._w = workload
+        self._random = random.Random(f"{workload}-{seed}")
+        self._builder = TraceBuilder(source=f"simulated-{seed}", base_ns=1_700_000_000_000_000_000)
+        self._now = 0
+        self._free: dict[int, int] = {}
+        self._queue: deque[int] = deque()
+        self._did: list[tuple[int, int, str]] = []
+        self._device_rows: list[tuple[int, int, int, str]] = []
+        self._after_collective = 0
+        self._correlation = 0
+        self._launches = self._kernels = self._blocked = self._lost = 0
+        self._per_step: list[int] = []
+
+    def run(self) -> Simulation:
+        """All steps, and a closing synchronise."""
+        w = self._w
+        self._builder.device_properties("Simulated Device", sm_count=100)
+        self._builder.metadata(distributedInfo={"rank": w.rank, "world_size": w.world_size})
+        for number in range(w.steps):
+            begin, before = self._now, self._kernels
+            self._step(number)
+            self._builder.step(number, begin, self._now - begin)
+            self._per_step.append(self._kernels - before)
+        self._synchronise()
+        trace = self._builder.build()
+        return Simulation(trace=trace, truth=self._truth(), file=self._builder.to_json())
+
+    def _step(self, number: int) -> None:
+        w = self._w
+        if w.loader_ns:
+            begin = self._host(w.loader_ns, "loader")
+            self._builder.loader(begin, self._now - begin)
+        if w.copy_ns:
+            self._copy()
+        if w.graph:
+            self._launch_graph()
+        else:
+            for index in range(w.ops):
+                self._operator(index, cold=number == 0 and index == 0)
+        if w.collective_ns:
+            self._collective()
+
+    # the host
+
+    def _spread(self, ns: int) -> int:
+        return round(ns * self._random.lognormvariate(0, self._w.jitter)) if self._w.jitter and ns else ns
+
+    def _host(self, ns: int, what: str) -> int:
+        """The host is busy for a while; answers when that began."""
+        begin = self._now
+        self._now += self._spread(ns)
+        self._did.append((begin, self._now, what))
+        return begin
+
+    def _operator(self, index: int, *, cold: bool) -> None:
+        begin = self._host(self._w.op_ns // 2, "op")
+        self._launch(f"kernel_{index % 7}", 7 + index % self._w.streams, cold=cold)
+        self._host(self._w.op_ns - self._w.op_ns // 2, "op")
+        self._builder.op(f"aten::op_{index % 7}", begin, self._now - begin)
+        if self._w.sync_every and (index + 1) % self._w.sync_every == 0:
+            self._synchronise()
+            self._host(self._w.after_sync_ns, "op")
+
+    def _synchronise(self) -> None:
+        begin = self._now
+        self._now = max(self._now + 1_000, *self._free.values(), self._now)
+        self._did.append((begin, self._now, "sync"))
+        self._builder.sync(begin, self._now - begin, name="cudaStreamSynchronize")
+
+    def _call(self, name: str, *, cold: bool = False) -> tuple[int, int]:
+        """A launch call, blocking while the queue is full; answers its correlation id and the time of submission."""
+        while self._queue and self._queue[0] <= self._now:
+            self._queue.popleft()
+        begin = self._now
+        if len(self._queue) >= self._w.queue_length:
+            self._blocked += 1
+            self._now = self._queue[len(self._queue) - self._w.queue_length]
+        if cold and self._w.first_step_ns:
+            self._host(self._w.first_step_ns, "one-off")
+        half = self._w.launch_ns // 2
+        self._host(half, "op")
+        submitted = self._now
+        self._host(self._w.launch_ns - half, "op")
+        self._correlation += 1
+        self._launches += 1
+        self._builder.launch(name, begin, self._now - begin, correlation=self._correlation)
+        return self._correlation, submitted
+
+    # the device
+
+    def _row(self, ready: int, ns: int, stream: int, kind: str) -> tuple[int, int]:
+        start = max(ready, self._free.get(stream, 0))
+        end = start + max(self._spread(ns), 1)
+        self._free[stream] = end
+        self._device_rows.append((start, end, ready - self._w.latency_ns, kind))
+        return start, end
+
+    def _record(self, kind: str, name: str, start: int, end: int, stream: int, correlation: int) -> None:
+        if self._random.random() < self._w.lost_frac:
+            self._lost += 1
+            return
+        start += self._w.clock_offset_ns
+        duration = end + self._w.clock_offset_ns - start
+        if kind == "copy":
+            name = "Memcpy HtoD (Pageable -> Device)"
+            self._builder.memcpy(start, duration, name=name, stream=stream, correlation=correlation)
+        else:
+            self._builder.kernel(name, start, duration, stream=stream, correlation=correlation)
+
+    def _launch(self, name: str, stream: int, *, cold: bool) -> None:
+        correlation, submitted = self._call("cudaLaunchKernel", cold=cold)
+        ready = max(submitted + self._w.latency_ns, self._after_collective)
+        start, end = self._row(ready, self._w.kernel_ns, stream, "kernel")
+        self._queue.append(start)
+        self._kernels += 1
+        self._record("kernel", name, start, end, stream, correlation)
+
+    def _launch_graph(self) -> None:
+        correlation, submitted = self._call("cudaGraphLaunch")
+        ready = max(submitted + self._w.latency_ns, self._after_collective)
+        for index in range(self._w.ops):
+            start, end = self._row(ready, self._w.kernel_ns, 7, "kernel")
+            self._kernels += 1
+            self._record("kernel", f"kernel_{index % 7}", start, end, 7, correlation)
+            ready = end
+        self._queue.append(start)
+        self._host(self._w.op_ns, "op")
+
+    def _copy(self) -> None:
+        """A copy from pageable memory: the call returns when it is done."""
+        begin = self._now
+        self._correlation += 1
+        self._launches += 1
+        ready = max([self._now + self._w.latency_ns, *self._free.values()])
+        start, end = self._row(ready, self._w.copy_ns, _COPY_STREAM, "copy")
+        self._now = end + 1_000
+        self._did.append((begin, self._now, "sync"))
+        self._builder.launch("cudaMemcpyAsync", begin, self._now - begin, correlation=self._correlation)
+        self._record("copy", "", start, end, _COPY_STREAM, self._correlation)
+
+    def _collective(self) -> None:
+        correlation, submitted = self._call("cudaLaunchKernelExC")
+        ready = max([submitted + self._w.latency_ns, *self._free.values()])
+        start, end = self._row(ready, self._w.collective_ns, _COLLECTIVE_STREAM, "collective")
+        self._queue.append(start)
+        self._kernels += 1
+        self._after_collective = end
+        name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+        self._record("collective", name, start, end, _COLLECTIVE_STREAM, correlation)
+
+    # the truth
+
+    def _truth(self) -> Truth:
+        spans = sorted((start, end) for start, end, _, _ in self._device_rows)
+        low, high = spans[0][0], max(end for _, end in spans)
+        busy, waited = 0, dict.fromkeys(("op", "loader", "sync", "one-off", "latency"), 0)
+        reach = low
+        for start, end in spans:
+            if start > reach:
+                self._explain(reach, start, waited)
+                reach = start
+            busy += max(end - reach, 0)
+            reach = max(reach, end)
+        return Truth(
+            regime=self._regime(busy, high - low, waited),
+            kernels=self._kernels,
+            launches=self._launches,
+            device_rows=len(spans),
+            lost_rows=self._lost,
+            busy_ns=busy,
+            window_ns=high - low,
+            waited_ns=waited,
+            kernels_per_step=tuple(self._per_step),
+            blocked_launches=self._blocked,
+        )
+
+    def _explain(self, begin: int, end: int, waited: dict[str, int]) -> None:
+        """Share an idle stretch out over what the host did meanwhile; the rest is latency."""
+        left = end - begin
+        for start, stop, what in self._did:
+            shared = min(stop, end) - max(start, begin)
+            if shared > 0:
+                waited[what] += shared
+                left -= shared
+        waited["latency"] += left
+
+    def _regime(self, busy: int, window: int, waited: dict[str, int]) -> str | None:
+        kinds = {kind: sum(e - s for s, e, _, k in self._device_rows if k == kind) for kind in ("copy", "collective")}
+        losses = {
+            "launch-bound": waited["op"] + waited["latency"],
+            "input-bound": waited["loader"],
+            "sync-bound": waited["sync"],
+            "cold": waited["one-off"],
+            "transfer-bound": kinds["copy"],
+            "communication-bound": kinds["collective"],
+        }
+        if busy - kinds["copy"] - kinds["collective"] >= COMPUTE_FRAC * window:
+            return "compute-bound"
+        first, second = sorted(losses, key=lambda name: -losses[name])[:2]
+        clear = losses[first] >= CLEAR_FRAC * window and losses[first] >= 2 * losses[second]
+        return first if clear else None
