@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from referee.cli.live import add_budget_argument, add_target_arguments, meet, open_live, parse_budget_ns
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.progress import Progress
 from referee.errors import OptionError
+
+if TYPE_CHECKING:
+    from referee.target import Target
 
 _LOW = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16", "half": "float16"}
 
@@ -15,7 +20,12 @@ _LOW = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_target_arguments(parser, dtype_help="consider bf16 or fp16 alone (default: both, bf16 audited)")
-    add_budget_argument(parser, default="20s", what="of everything")
+    add_budget_argument(parser, default="25s", what="of everything")
+    parser.add_argument(
+        "--batch-sizes",
+        metavar="N,N,…",
+        help="where to look from which batch size it pays (default: 1,8,64; 0: nowhere)",
+    )
     add_output_arguments(parser)
 
 
@@ -24,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     check_output_arguments(args)
     budget_ns = parse_budget_ns(args)
     low = _low_precisions(args.dtype)
+    sizes = _sizes(args.batch_sizes)
     args.dtype = None  # the target itself stays in its own dtype
     device, target = open_live(args)
     from referee.precision.advise import advise
@@ -45,11 +56,37 @@ def run(args: argparse.Namespace) -> int:
             target=target,
             method=seen.method,
             findings=seen.findings,
+            build=_builder(target) if "batch_size" in target.declared else None,
+            batch_sizes=sizes,
             stage=lambda words: progress.update(words=words),
             progress=progress.bench,
         )
     deliver(report, args)
     return 0
+
+
+def _builder(target: Target) -> Callable[[int], tuple[Callable[[], object], Any, Any]]:
+    """The target at another batch size: its step, model and optimizer."""
+
+    def build(size: int) -> tuple[Callable[[], object], Any, Any]:
+        built = target.rebuild(batch_size=size)
+        return built.step, built.model, built.optimizer
+
+    return build
+
+
+def _sizes(words: str | None) -> tuple[int, ...]:
+    from referee.precision.pays import BATCH_SIZES
+
+    if words is None:
+        return BATCH_SIZES
+    try:
+        sizes = tuple(int(word) for word in words.split(","))
+    except ValueError:
+        sizes = (-1,)
+    if any(size < 0 for size in sizes):
+        raise OptionError(f"--batch-sizes {words}: these are not batch sizes.", hint="Write for example 1,8,64.")
+    return tuple(size for size in sizes if size)
 
 
 def _low_precisions(word: str | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from referee.bench.measure import Seen
 from referee.bench.plan import Plan, ProgressCallback, no_progress
@@ -24,6 +24,7 @@ from referee.precision.findings import range_findings, static_findings
 from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
 from referee.precision.passes import Pass, run_pass
+from referee.precision.pays import BATCH_SIZES, find_pays_from, measure_points
 from referee.precision.policy import policies
 from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import settings_for, time_casts, time_settings
@@ -34,6 +35,7 @@ from referee.records.finding import Finding, Scalar
 from referee.records.precision import (
     AutocastAudit,
     GradientRange,
+    PaysFrom,
     PrecisionReport,
     PrecisionTiming,
 )
@@ -42,10 +44,13 @@ from referee.units import NS_PER_S
 if TYPE_CHECKING:
     from referee.device.protocol import Device
 
-BUDGET_NS = 20 * NS_PER_S
+Step: TypeAlias = Callable[[], object]
+
+BUDGET_NS = 25 * NS_PER_S
 """Wall clock for everything. The first backward of each kind is made whatever it takes."""
 
-_TIMING_FRAC, _RANGE_FRAC = 0.4, 0.35
+_RANGE_FRAC, _TIMING_FRAC, _SWEEP_FRAC = 0.3, 0.35, 0.3
+"""Shares of the budget for gradient ranges (by then), the comparison, and the batch sizes."""
 
 
 @dataclass
@@ -65,7 +70,7 @@ class Clock:
 
 
 def advise(
-    step: Callable[[], object],
+    step: Step,
     *,
     device: Device,
     name: str = "step",
@@ -78,13 +83,17 @@ def advise(
     target: Source | None = None,
     method: Mapping[str, Scalar] | None = None,
     findings: Sequence[Finding] = (),
+    build: Callable[[int], tuple[Step, Any, Any]] | None = None,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
     stage: Callable[[str], None] = lambda _: None,
     progress: ProgressCallback = no_progress,
 ) -> PrecisionReport:
     """Answer for ``step`` on ``device``: audit, ranges, scaler, timing, verdict. The step's state is put back.
 
     ``low`` are the low precisions considered; the first is the one audited. ``own_sites`` says that the step enters
-    autocast itself. ``stage`` is told what is being done. What the step raises passes through.
+    autocast itself. ``build`` gives step, model and optimizer at another batch size; with it, it is found out from
+    which of ``batch_sizes`` a lower precision pays. ``stage`` is told what is being done. What the step raises passes
+    through.
     """
     subject = make_subject(
         step, device_type=device.name.partition(":")[0], model=model, optimizer=optimizer, own_sites=own_sites
@@ -100,9 +109,10 @@ def advise(
     stage("error against float64")
     wrong, why_not = _errors(subject, gradients, ranges, low)
     stage("timing")
+    settings = settings_for(device, names=low)
     timed = time_settings(
         subject,
-        settings_for(device, names=low),
+        settings,
         device=device,
         plan=Plan(budget_ns=int(_TIMING_FRAC * budget_ns), clocks=("settled_amortised",)),
         seen=seen,
@@ -122,7 +132,9 @@ def advise(
         activations=activations,
         scaler=None if ranges is None else forecast(ranges),
         timing=timing,
-        pays_from=(),
+        pays_from=_pays_from(
+            subject, settings, build=build, sizes=batch_sizes, clock=clock, stage=stage, progress=progress
+        ),
         provenance=timed.provenance,
         findings=(
             *findings,
@@ -132,6 +144,39 @@ def advise(
             *timed.findings,
         ),
     )
+
+
+def _pays_from(
+    subject: Subject,
+    settings: Sequence[Setting],
+    *,
+    build: Callable[[int], tuple[Step, Any, Any]] | None,
+    sizes: Sequence[int],
+    clock: Clock,
+    stage: Callable[[str], None],
+    progress: ProgressCallback,
+) -> tuple[PaysFrom, ...]:
+    """The batch sizes, where the step can be built at others."""
+    if build is None or not sizes:
+        return ()
+    stage("batch sizes")
+
+    def made(size: int) -> Subject:
+        step, model, optimizer = build(size)
+        return make_subject(
+            step, device_type=subject.device_type, model=model, optimizer=optimizer, own_sites=subject.own_sites
+        )
+
+    points = measure_points(
+        made,
+        settings,
+        sizes=sizes,
+        device=clock.device,
+        budget_ns=int(_SWEEP_FRAC * clock.budget_ns),
+        go_on=clock.before(1.0),
+        progress=progress,
+    )
+    return find_pays_from(points, [setting.name for setting in settings[1:]])
 
 
 def _ranges(subject: Subject, gradients: Gradients, clock: Clock) -> GradientRange:

@@ -27,9 +27,7 @@ from referee.records.precision import DeviceDifference
 _GUARDED = ("contiguous", "__getitem__", "__setitem__", "copy_", "cuda")
 """Methods that ask for the device's guard before anything else, which a build without that device does not have."""
 
-_INSTEAD = {
-    "binary_cross_entropy": "Use binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits instead."
-}
+_INSTEAD = {"binary_cross_entropy": "Use binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits instead."}
 
 _MOST_WORDS = 160
 """Characters of an error that are shown: torch's messages go on for pages."""

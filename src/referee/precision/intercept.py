@@ -102,6 +102,7 @@ class Intercepts:
 
 def _subclasses(kind: type) -> list[type]:
     found: list[type] = []
-    for below in kind.__subclasses__():
+    direct: list[type] = kind.__subclasses__()
+    for below in direct:
         found += [below, *_subclasses(below)]
     return found

@@ -81,7 +81,7 @@ def _line_dtype(
     timing: Sequence[PrecisionTiming],
 ) -> str:
     if dtype == "cannot-tell":
-        return f"dtype: cannot tell, because {_undecided(timing)}."
+        return f"dtype: cannot tell, because {_undecided(timing)}.{_by_range(gradients)}"
     words = _NAMES[dtype]
     if dtype == "float16":
         return f"dtype: {words}, with a GradScaler{_window_words(gradients)}."
@@ -94,6 +94,17 @@ def _line_dtype(
     if gradients is not None and gradients.zero_frac is not None:
         vanishing = f" In fp16 {format_frac(gradients.zero_frac, digits=3)} of the gradient would vanish at scale 1."
     return f"dtype: {words}, no scaler: {because}.{vanishing}"
+
+
+def _by_range(gradients: GradientRange | None) -> str:
+    """What the ranges alone say, where the times say nothing."""
+    if gradients is None or gradients.zero_frac is None:
+        return " If a lower precision is wanted, bf16 needs no scaler."
+    lost = format_frac(gradients.zero_frac, digits=3)
+    return (
+        f" By range alone: bf16 without a scaler, or fp16 with one{_window_words(gradients)}; without, {lost} of the "
+        "gradient vanishes."
+    )
 
 
 def _window_words(gradients: GradientRange | None) -> str:
