@@ -430,3 +430,10 @@ def test_a_step_that_sleeps_is_not_taken_for_one_that_was_preempted() -> None:
 
     found = measure(step, device=fake, plan=Plan())
     assert found.median_ns == pytest.approx(20 * NS_PER_MS, rel=0.001)
+
+
+def test_what_the_wall_clock_says_can_be_kept() -> None:
+    fake = Accounted(period_ns=8 * NS_PER_MS, length_ns=4 * NS_PER_MS)
+    found = run(fake, host_ns=0, device_ns=20 * NS_PER_MS, plan=Plan(subtract_stolen=False))
+    assert min(found.samples_ns) >= 36 * NS_PER_MS
+    assert found.median_ns is None

@@ -147,7 +147,7 @@ def _time(
         rules=rules_of(plan, until_ns=main_until_ns),
         until_ns=main_until_ns,
         prepare=prepare,
-        long=calls == 1 and warmed.one_ns > _LONG_NS and device.settling is Settling.SYNCHRONOUS,
+        long=plan.subtract_stolen and calls == 1 and warmed.one_ns > _LONG_NS and _synchronous(device),
         progress=progress,
     )
     moved = moved_counters(before, device.counters())
@@ -173,6 +173,10 @@ def _prove(
         return proof_findings(prove(step, device=device, fresh=fresh), device=device)
     except KeyboardInterrupt:
         return ()  # the number stands; that it was not proved is no reason to lose it
+
+
+def _synchronous(device: Device) -> bool:
+    return device.settling is Settling.SYNCHRONOUS
 
 
 def _side_share(plan: Plan, *, device: Device, calls: int) -> float:

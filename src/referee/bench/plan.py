@@ -46,6 +46,9 @@ class Plan:
     warmup_min_ns: int = 20 * NS_PER_MS
     warmup_max_calls: int = 100_000
     clocks: tuple[ClockName, ...] = ALL_CLOCKS
+    subtract_stolen: bool = True
+    """Whether long calls that are never free of preemption are told less what other processes had; otherwise what the
+    wall clock says stays, preempted or not."""
     side_frac: float = 0.10
     """Share of the budget for each clock beside the headline."""
 
