@@ -10,9 +10,9 @@ from referee.analysis.occupancy import filling
 from referee.analysis.roofline import Roofline
 from referee.graph.work import Work, window_ns
 from referee.records.trace_report import Utilisation
-from referee.trace.columns import Kind, Trace
+from referee.trace.columns import IntColumn, Kind, Trace
 from referee.trace.details import Details
-from referee.trace.intervals import measure, overlap_ns, union
+from referee.trace.intervals import IntervalSet, measure, overlap_ns, union
 
 SAMPLE_NS = 1_000_000_000 // 6
 """``nvidia-smi`` reports the share of a sampling period in which any kernel ran: between 1 s and 1/6 s by product."""
@@ -34,9 +34,9 @@ def utilisation(trace: Trace, works: Sequence[Work], *, details: Details | None,
         kernel = np.isin(trace.rows.kind[work.rows], (Kind.KERNEL, Kind.DEVICE_OTHER))
         resident = union(work.start_ns[kernel], work.end_ns[kernel])
         resident_ns += measure(resident)
-        edges = np.arange(work.begin_ns, work.finish_ns + 1, SAMPLE_NS, dtype=np.int64)
-        if edges.size > 1:
-            peaks.append(int(overlap_ns(edges[:-1], edges[1:], within=resident).max()) / SAMPLE_NS)
+        starts = _sampled(resident, begin_ns=work.begin_ns, finish_ns=work.finish_ns)
+        if starts.size:
+            peaks.append(int(overlap_ns(starts, starts + SAMPLE_NS, within=resident).max()) / SAMPLE_NS)
     return Utilisation(
         any_kernel_frac=resident_ns / total_ns,
         sm_weighted_frac=None if filled is None else filled.sm_weighted_frac,
@@ -45,3 +45,16 @@ def utilisation(trace: Trace, works: Sequence[Work], *, details: Details | None,
         occupancy_frac=None if filled is None else filled.occupancy_frac,
         useful_basis="the rows' arguments were not read" if roofs is None else roofs.basis,
     )
+
+
+def _sampled(resident: IntervalSet, *, begin_ns: int, finish_ns: int) -> IntColumn:
+    """The starts of the sampling periods that could be the fullest: those in which something begins or ends.
+
+    Periods count from the first row on; one that is full throughout lies behind one in which its interval begins. So
+    few of them are looked at, however long the window is.
+    """
+    first = (resident[0] - begin_ns) // SAMPLE_NS
+    last = (resident[1] - begin_ns) // SAMPLE_NS
+    touched = np.unique(np.concatenate((first, first + 1, last)))
+    whole = touched < (finish_ns - begin_ns) // SAMPLE_NS
+    return np.asarray(begin_ns + touched[whole] * SAMPLE_NS, np.int64)
