@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from referee.analysis.regime import decide_by_shares
+from referee.analysis.regime import decide, decide_by_shares, what_is_missing
 from referee.analysis.shares import Share, Shares
 from referee.analysis.study import Study
 from referee.trace.builder import TraceBuilder
@@ -101,8 +101,6 @@ def test_rows_without_correlation_ids_may_be_anybodys_so_no_launch_is_lost() -> 
         builder.kernel("k", number * 10 * US + 6 * US, 9 * US)
     verdict = Study(builder.build())
     assert verdict.totals.launches_without_device_rows == 4
-    from referee.analysis.regime import what_is_missing
-
     assert what_is_missing(verdict.trace, verdict.totals) is None
 
 
@@ -113,7 +111,14 @@ def test_half_of_the_launches_without_rows_is_lost_activity() -> None:
     for number in (1, 2):
         builder.kernel("k", number * 10 * US + 6 * US, 3 * US, correlation=number)
     study = Study(builder.build())
-    from referee.analysis.regime import decide
-
     decision = decide(study.trace, study.totals, study.shares)
     assert (decision.regime, decision.because) == ("cannot-tell", "lost-device-rows")
+
+
+def test_idle_time_before_rows_without_a_launch_decides_nothing() -> None:
+    builder = TraceBuilder()
+    for number in range(10):
+        builder.kernel("k", number * 100 * US, 20 * US)
+    study = Study(builder.build())
+    decision = decide(study.trace, study.totals, study.shares)
+    assert (decision.regime, decision.because) == ("cannot-tell", "unlinked-rows")

@@ -5,11 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
+
+import pytest
 
 from referee.analysis.diagnose import diagnose
 from referee.analysis.registry import ANALYSES
+from referee.records.schema import load, save
 from referee.records.trace_report import TraceReport
 from referee.trace.builder import TraceBuilder
+from referee.trace.reader import read_trace
 
 
 def test_every_field_of_the_report_has_one_analysis() -> None:
@@ -18,6 +23,14 @@ def test_every_field_of_the_report_has_one_analysis() -> None:
     given = {field.name for field in fields(TraceReport)} - {"source", "provenance", "schema"}
     assert set(names) == given
     assert all(analysis.question.endswith("?") and analysis.needs for analysis in ANALYSES)
+
+
+@pytest.mark.traces
+def test_reports_are_saved_and_read_back_unchanged(traces_dir: Path, tmp_path: Path) -> None:
+    for name in ("h100_bert_small.json.gz", "mi300_gemm_few_tiles.json", "cpu_only_gloo_rank34.json.gz"):
+        report = diagnose(read_trace(traces_dir / name))
+        save(report, tmp_path / "report.json")
+        assert load(tmp_path / "report.json") == report
 
 
 def test_an_empty_trace_is_answered() -> None:

@@ -209,6 +209,7 @@ def _would_change(study: Study, decision: Decision) -> str:
             "no-kernel-rows": "rows that are known to be kernels",
             "few-device-rows": "a longer recording",
             "unseen": "a trace that also holds what the device was waiting for",
+            "unlinked-rows": "a trace that also holds the launches of its device rows",
         }
         return wanted.get(decision.because or "", CODES.get(decision.because or "", ""))
     first = study.shares.losses[0]

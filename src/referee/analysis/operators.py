@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from referee.graph.owner import Enclosing
 from referee.records.tables import LaunchStats, OperatorRow
-from referee.trace.columns import DEVICE_KINDS, NONE, IntColumn, Kind, RowNumbers, Trace
-from referee.trace.nesting import top_level
+from referee.trace.columns import DEVICE_KINDS, NONE, CodeColumn, IntColumn, Kind, RowNumbers, Trace
+from referee.trace.nesting import depth, top_level
 
 MOST_OPERATORS = 100
 
@@ -25,17 +24,18 @@ def operator_table(trace: Trace, *, most: int = MOST_OPERATORS) -> tuple[Operato
     # A child that outlasts its parent (a broken record) takes from it at most what lies inside.
     inside_ns = np.minimum(rows.end_ns[ops][nested], rows.end_ns[ops][parent[nested]]) - rows.start_ns[ops][nested]
     np.subtract.at(self_ns, parent[nested], inside_ns)
-    names, code = np.unique(rows.name[ops], return_inverse=True)
-    count = np.bincount(code, minlength=names.size)
-    own_ns, total_ns = np.zeros(names.size, dtype=np.int64), np.zeros(names.size, dtype=np.int64)
+    code, names = rows.name[ops], len(trace.names)
+    count = np.bincount(code, minlength=names)
+    own_ns, total_ns = np.zeros(names, dtype=np.int64), np.zeros(names, dtype=np.int64)
     np.add.at(own_ns, code, np.maximum(self_ns, 0))
     outermost = _outermost_of_name(trace, ops)
     np.add.at(total_ns, code[outermost], duration_ns[outermost])
-    device_self_ns, device_total_ns = _device_time(trace, ops, parent, code, names.size)
-    order = sorted(range(names.size), key=lambda i: (-int(device_self_ns[i]), -int(own_ns[i]), int(names[i])))[:most]
+    device_self_ns, device_total_ns = _device_time(trace, ops, parent, code)
+    found = np.flatnonzero(count).tolist()
+    order = sorted(found, key=lambda i: (-int(device_self_ns[i]), -int(own_ns[i]), i))[:most]
     return tuple(
         OperatorRow(
-            name=trace.names[int(names[i])],
+            name=trace.names[i],
             count=int(count[i]),
             host_self_ns=int(own_ns[i]),
             host_total_ns=int(total_ns[i]),
@@ -47,13 +47,24 @@ def operator_table(trace: Trace, *, most: int = MOST_OPERATORS) -> tuple[Operato
 
 
 def _parents(trace: Trace, ops: RowNumbers) -> RowNumbers:
-    """For each operator the position of the one around it on its thread, or :data:`NONE`."""
+    """For each operator the position of the one around it on its thread, or :data:`NONE`.
+
+    Around a row of depth d is the last row of depth d - 1 before it, where rows nest.
+    """
     rows = trace.rows
+    order = np.argsort(rows.thread[ops], kind="stable")
+    deep = depth(rows.thread[ops], rows.start_ns[ops], rows.end_ns[ops])[order]
     parent = np.full(ops.size, NONE, dtype=np.int64)
-    for code in np.unique(rows.thread[ops]):
-        own = np.flatnonzero(rows.thread[ops] == code)
-        found = Enclosing(rows.start_ns[ops[own]], rows.end_ns[ops[own]]).before(np.arange(own.size, dtype=np.int64))
-        parent[own] = np.where(found == NONE, NONE, own[np.maximum(found, 0)])
+    above = np.flatnonzero(deep == 0)
+    for level in range(1, int(deep.max(initial=0)) + 1):
+        here = np.flatnonzero(deep == level)
+        before = np.searchsorted(above, here) - 1
+        around = order[above[np.maximum(before, 0)]] if above.size else np.zeros(here.size, dtype=np.int64)
+        mine = order[here]
+        holds = (before >= 0) & (rows.thread[ops[around]] == rows.thread[ops[mine]])
+        holds &= rows.end_ns[ops[around]] > rows.start_ns[ops[mine]]
+        parent[mine] = np.where(holds, around, NONE)
+        above = here
     return parent
 
 
@@ -61,13 +72,13 @@ def _outermost_of_name(trace: Trace, ops: RowNumbers) -> IntColumn:
     """Positions of the operators that are in no other of their name: names and threads as one group each."""
     rows = trace.rows
     width = max(len(trace.threads), 1)
-    group = np.unique(rows.name[ops].astype(np.int64) * width + rows.thread[ops], return_inverse=True)[1]
+    group = rows.name[ops].astype(np.int64) * width + rows.thread[ops]
+    if int(group.max(initial=0)) >= 1 << 31:
+        group = np.unique(group, return_inverse=True)[1]
     return np.flatnonzero(top_level(group.astype(np.int32), rows.start_ns[ops], rows.end_ns[ops]))
 
 
-def _device_time(
-    trace: Trace, ops: RowNumbers, parent: RowNumbers, code: IntColumn, names: int
-) -> tuple[IntColumn, IntColumn]:
+def _device_time(trace: Trace, ops: RowNumbers, parent: RowNumbers, code: CodeColumn) -> tuple[IntColumn, IntColumn]:
     """Device time by name: of the rows it launched itself, and of all rows launched inside it."""
     rows = trace.rows
     device_rows = rows.of(*DEVICE_KINDS)
@@ -77,7 +88,7 @@ def _device_time(
     duration_ns = (rows.end_ns[device_rows] - rows.start_ns[device_rows])[known]
     position_of = np.full(len(rows), NONE, dtype=np.int64)
     position_of[ops] = np.arange(ops.size)
-    here = position_of[operator[known]]
+    here, names = position_of[operator[known]], len(trace.names)
     own_ns, total_ns = np.zeros(names, dtype=np.int64), np.zeros(names, dtype=np.int64)
     np.add.at(own_ns, code[here], duration_ns)
     seen: list[IntColumn] = []

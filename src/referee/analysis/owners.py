@@ -51,7 +51,8 @@ def longest_gaps(trace: Trace, gaps: Sequence[Gaps], *, most: int = MOST_GAPS) -
     rows = trace.rows
     entries = [(g, int(i)) for g in gaps for i in np.argsort(-g.length_ns, kind="stable")[:most]]
     entries = sorted(entries, key=lambda e: (-int(e[0].length_ns[e[1]]), e[0].device, e[1]))[:most]
-    causes = [int(g.main_cause[i]) for g, i in entries]
+    main = {id(g): g.main_cause for g in gaps}
+    causes = [int(main[id(g)][i]) for g, i in entries]
     waited = [g.wait[i] != NONE and CAUSES[c] == "synchronised" for (g, i), c in zip(entries, causes, strict=True)]
     call = np.array(
         [g.wait[i] if w else g.launch[i] for (g, i), w in zip(entries, waited, strict=True)], dtype=np.int64

@@ -71,7 +71,9 @@ def decide_by_shares(shares: Shares) -> Decision:
         words = f"{_words(first)}, between {format_frac(NAMES_FRAC)} and {format_frac(CLEAR_PER_OP_FRAC)}"
         return Decision(regime="mixed", because=words)
     if first.regime == "cannot-tell":
-        return Decision(regime="cannot-tell", because="unseen")
+        return Decision(
+            regime="cannot-tell", because="unlinked-rows" if 2 * shares.unlinked_ns > first.ns else "unseen"
+        )
     return Decision(regime=first.regime, because=_words(first) if first.regime == "mixed" else None)
 
 

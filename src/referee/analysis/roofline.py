@@ -103,8 +103,8 @@ def _judge(kernel: TopKernel, total: _Sum, peak: Peak, waves: float | None) -> T
     top = peak.flop_per_s(dtype)
     flop_per_s = 1e9 * total.flops / total.time_ns if total.time_ns else 0.0
     bytes_per_s = 1e9 * total.size_bytes / total.time_ns if total.time_ns else 0.0
-    intensity = total.flops / total.size_bytes if total.size_bytes else float("inf")
-    roof = "compute" if intensity >= top / peak.bandwidth else "memory"
+    intensity = total.flops / total.size_bytes if total.size_bytes else None
+    roof = "compute" if intensity is None or intensity >= top / peak.bandwidth else "memory"
     fracs = (flop_per_s / top, bytes_per_s / peak.bandwidth)
     slow = max(fracs) < LATENCY_FRAC or (waves is not None and waves < 1)
     return replace(

@@ -32,6 +32,8 @@ class Shares:
     busy_frac: float
     window_ns: int
     allocator_recurs: bool
+    unlinked_ns: int = 0
+    """Idle time before rows that have no launch in the file."""
 
     def frac(self, name: str) -> float:
         """The share of one loss."""
@@ -65,6 +67,7 @@ def share_out(trace: Trace, gaps: Sequence[Gaps], *, totals: Totals, idle: Idle,
         busy_frac=totals.busy_ns / window_ns,
         window_ns=totals.window_ns,
         allocator_recurs=recurs,
+        unlinked_ns=unlinked_ns,
     )
 
 

@@ -31,10 +31,6 @@ class Enclosing:
             return np.full(count.shape, NONE, dtype=np.int64)
         return self._last_reaching(count, np.asarray(moment_ns))
 
-    def before(self, position: RowNumbers) -> RowNumbers:
-        """For each interval at ``position``: the last one before it that covers its start, or :data:`NONE`."""
-        return self._last_reaching(position, self._start_ns[position])
-
     def _last_reaching(self, count: IntColumn, moment_ns: IntColumn) -> RowNumbers:
         """The last position below ``count`` whose end lies after the moment."""
         node = np.full(count.shape, NONE, dtype=np.int64)

@@ -114,9 +114,17 @@ class Rows:
         if len(kinds) == 1:
             order, bounds = self._by_kind
             return order[bounds[kinds[0]] : bounds[kinds[0] + 1]].copy()
-        wanted = np.zeros(256, np.bool_)
-        wanted[[int(kind) for kind in kinds]] = True
-        return np.flatnonzero(wanted[self.kind]).astype(np.int64)
+        found = self._by_kinds.get(kinds)
+        if found is None:
+            wanted = np.zeros(256, np.bool_)
+            wanted[[int(kind) for kind in kinds]] = True
+            found = self._by_kinds[kinds] = np.flatnonzero(wanted[self.kind]).astype(np.int64)
+        return found.copy()
+
+    @cached_property
+    def _by_kinds(self) -> dict[tuple[Kind, ...], RowNumbers]:
+        """What was asked for together, found once."""
+        return {}
 
     @cached_property
     def _by_kind(self) -> tuple[RowNumbers, IntColumn]:
