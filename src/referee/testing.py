@@ -53,7 +53,7 @@ class Workload:
     collective_ns: int = 0
     """Device time of a collective at the end of each step, which the next step's kernels wait for."""
     first_step_ns: int = 0
-    """A one-off stretch of host time in the first launch of all (lazy loading)."""
+    """A one-off stretch of host time in the second launch of all (lazy loading), inside the window."""
     graph: bool = False
     """Each step is one graph launch."""
     jitter: float = 0.0
@@ -159,7 +159,7 @@ class _Simulator:
             self._launch_graph()
         else:
             for index in range(w.ops):
-                self._operator(index, cold=number == 0 and index == 0)
+                self._operator(index, cold=number == 0 and index == min(1, self._w.ops - 1))
         if w.collective_ns:
             self._collective()
 

@@ -26,7 +26,9 @@ COMMANDS: dict[str, str] = {
     "sweep": "how does the time grow with a parameter? (the null experiment)",
     "profile": "record what ran, on a schedule that cannot come out empty",
     "trace": "read anybody's profiler trace: where did the time go, which regime is it?",
+    "diff": "what changed between two traces, by structure and by cause?",
     "verify": "does a saved number hold here?",
+    "remedy": "which fixes pay here? applied, checked against eager, measured",
     "precision": "which dtype for this step, a scaler or not, and what does it gain here?",
     "env": "what is this machine, and what can be measured on it?",
 }

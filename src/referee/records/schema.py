@@ -18,10 +18,12 @@ from referee.errors import SchemaError, UserError
 from referee.records.capture import Capture
 from referee.records.check import Check
 from referee.records.compare import Comparison
+from referee.records.diff import TraceDiff
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
 from referee.records.precision import PrecisionReport
 from referee.records.profile import Profile
+from referee.records.remedy import RemedyReport
 from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
@@ -31,6 +33,7 @@ Record: TypeAlias = (
     | Sweep
     | TraceReport
     | TraceSet
+    | TraceDiff
     | Capture
     | Profile
     | Check
@@ -39,6 +42,7 @@ Record: TypeAlias = (
     | Verification
     | ShapeSet
     | PrecisionReport
+    | RemedyReport
 )
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
@@ -48,12 +52,14 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.capture": (1, Capture),
     "referee.profile": (1, Profile),
     "referee.check": (1, Check),
+    "referee.diff": (1, TraceDiff),
     "referee.env": (1, Environment),
     "referee.compare": (1, Comparison),
     "referee.verify": (1, Verification),
     "referee.shapes": (1, ShapeSet),
     "referee.traces": (1, TraceSet),
     "referee.precision": (1, PrecisionReport),
+    "referee.remedy": (1, RemedyReport),
 }
 """Schema name → current version and record type."""
 
@@ -64,12 +70,14 @@ referee.trace/1        first version
 referee.capture/1      first version
 referee.profile/1      first version
 referee.check/1        first version
+referee.diff/1         first version
 referee.env/1          first version
 referee.compare/1      first version
 referee.verify/1       first version
 referee.shapes/1       first version
 referee.traces/1       first version
 referee.precision/1    first version
+referee.remedy/1       first version
 """
 
 
@@ -116,12 +124,18 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
 
 
 def write_atomically(content: bytes, path: str | os.PathLike[str]) -> None:
-    """Write ``content`` to ``path`` so that a reader sees the old file or the new one, never a part."""
-    target = Path(path)
+    """Write ``content`` to ``path`` so that a reader sees the old file or the new one, never a part.
+
+    A link is followed. What is there and is no regular file (a device, a pipe) is written to, never replaced.
+    """
+    target = Path(path).resolve()
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.")
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+            return
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
@@ -131,7 +145,7 @@ def write_atomically(content: bytes, path: str | os.PathLike[str]) -> None:
         os.replace(temporary, target)
     except OSError as error:
         os.unlink(temporary)
-        raise UserError(f"{target} cannot be written: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
     except BaseException:
         os.unlink(temporary)
         raise

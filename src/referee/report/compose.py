@@ -7,11 +7,13 @@ from functools import singledispatch
 from referee.records.capture import Capture
 from referee.records.check import Check
 from referee.records.compare import Comparison
+from referee.records.diff import TraceDiff
 from referee.records.document import Document
 from referee.records.environment import Environment
 from referee.records.measurement import Measurement, Sweep
 from referee.records.precision import PrecisionReport
 from referee.records.profile import Profile
+from referee.records.remedy import RemedyReport
 from referee.records.schema import Record
 from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
@@ -19,10 +21,12 @@ from referee.records.verify import Verification
 from referee.report.capture import compose_capture
 from referee.report.check import compose_check
 from referee.report.compare import compose_comparison
+from referee.report.diff import compose_diff
 from referee.report.environment import compose_environment
 from referee.report.measurement import compose_measurement
 from referee.report.precision import compose_precision
 from referee.report.profile import compose_profile
+from referee.report.remedy import compose_remedy
 from referee.report.shape_set import compose_shape_set
 from referee.report.sweep import compose_sweep
 from referee.report.trace import compose_trace
@@ -34,10 +38,12 @@ __all__ = [
     "compose_capture",
     "compose_check",
     "compose_comparison",
+    "compose_diff",
     "compose_environment",
     "compose_measurement",
     "compose_precision",
     "compose_profile",
+    "compose_remedy",
     "compose_shape_set",
     "compose_sweep",
     "compose_trace",
@@ -60,8 +66,10 @@ compose.register(Capture, compose_capture)
 compose.register(Profile, compose_profile)
 compose.register(Profile, compose_profile)
 compose.register(PrecisionReport, compose_precision)
+compose.register(RemedyReport, compose_remedy)
 compose.register(Comparison, compose_comparison)
 compose.register(Verification, compose_verification)
 compose.register(ShapeSet, compose_shape_set)
 compose.register(Check, compose_check)
+compose.register(TraceDiff, compose_diff)
 compose.register(Environment, compose_environment)

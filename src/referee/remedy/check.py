@@ -1,0 +1,308 @@
+"""Does the fixed step still compute the same? Outputs, gradients and updates of one call, held against eager's.
+
+Both sides start from the same weights, inputs and random numbers. Held against each other: the nesting of the output,
+dtype, shape, strides and device of each tensor in it, which memory it shares, its values; the gradients left on the
+parameters; how the call changed the parameters; which inputs it wrote to.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from referee.device.host import load_torch
+from referee.device.protocol import Device
+from referee.device.settle import find_leaves
+from referee.records.remedy import OutputCheck
+from referee.remedy.fix import Fix, Loaded, Step
+
+TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 2e-2}
+"""Largest relative error by norm, per dtype: some hundred rounding errors of float32 and float64, five to ten of the
+half precisions, whose errors do not shrink by reordering sums. One element may be off by ten times as much of its own
+size plus the tensor's root mean square. Gradients, which sum over the batch with cancellation, get ten times all that.
+"""
+GRADIENT_FACTOR = 10.0
+ELEMENT_FACTOR = 10.0
+_FLOOR = 1e-2
+"""A gradient that is this small a part of all gradients' root mean square is compared on that scale: one that is zero
+by mathematics consists of rounding errors alone."""
+SEED = 20240229
+
+
+@dataclass(frozen=True)
+class View:
+    """One tensor of an output: what it is, whose memory it shares, and its values."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: str
+    shares: tuple[str, ...]
+    value: Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call left behind."""
+
+    nesting: str
+    outputs: tuple[View, ...]
+    numbers: tuple[float, ...]
+    gradients: Mapping[int, Any]
+    updates: Mapping[int, Any]
+    written: tuple[int, ...]
+    reuses_memory: bool = False
+
+
+def pin_random() -> None:
+    """The same random numbers from here on, in Python, NumPy and torch, on every device."""
+    import numpy as np
+
+    random.seed(SEED)
+    np.random.seed(SEED % 2**32)
+    load_torch().manual_seed(SEED)
+
+
+def run_once(step: Step, loaded: Loaded, *, device: Device) -> Outcome:
+    """Call ``step`` once with pinned random numbers and keep what it returned, left on parameters and wrote."""
+    torch = load_torch()
+    parameters = loaded.parameters()
+    before = [p.detach().clone() for p in parameters]
+    inputs = _inputs(loaded, parameters)
+    held = [t.detach().clone() for t in inputs]
+    pin_random()
+    output = step()
+    device.settle(output)
+    leaves: list[Any] = find_leaves(output, torch.Tensor)
+    places = {_storage(t): f"input {k}" for k, t in enumerate(inputs)}
+    places.update({_storage(p): f"parameter {k}" for k, p in enumerate(parameters)})
+    with torch.no_grad():
+        return Outcome(
+            nesting=nesting(output),
+            outputs=tuple(_view(leaf, k, leaves, places) for k, leaf in enumerate(leaves)),
+            numbers=tuple(numbers(output)),
+            gradients={k: p.grad.detach().clone() for k, p in enumerate(parameters) if p.grad is not None},
+            updates={k: p.detach() - old for k, (p, old) in enumerate(zip(parameters, before, strict=True))},
+            written=tuple(k for k, (t, old) in enumerate(zip(inputs, held, strict=True)) if not _equal(t, old)),
+        )
+
+
+def reuses_memory(step: Step, *, device: Device) -> bool:
+    """Whether a second call overwrites what the first one returned."""
+    torch = load_torch()
+    first = step()
+    device.settle(first)
+    mine = {_storage(t) for t in find_leaves(first, torch.Tensor) if t.numel()}
+    second = step()
+    device.settle(second)
+    return bool(mine & {_storage(t) for t in find_leaves(second, torch.Tensor) if t.numel()})
+
+
+def _inputs(loaded: Loaded, parameters: Sequence[Any]) -> list[Any]:
+    own = {id(p) for p in parameters} | {id(b) for m in loaded.held.modules for b in m.buffers()}
+    return [t for t in loaded.held.tensors if id(t) not in own]
+
+
+def _storage(tensor: Any) -> int:
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):  # sparse, lazy and fake tensors have none to share
+        return id(tensor)
+
+
+def _view(leaf: Any, number: int, leaves: Sequence[Any], places: Mapping[int, str]) -> View:
+    mine = _storage(leaf)
+    shares = [f"output {k}" for k, other in enumerate(leaves) if k != number and _storage(other) == mine]
+    if mine in places:
+        shares.append(places[mine])
+    return View(
+        dtype=str(leaf.dtype).removeprefix("torch."),
+        shape=tuple(leaf.shape),
+        # The stride of a dimension of one element says nothing.
+        stride=tuple(step if size > 1 else 0 for size, step in zip(leaf.shape, _strides(leaf), strict=True)),
+        device=str(leaf.device),
+        shares=tuple(shares),
+        value=leaf.detach().clone(),
+    )
+
+
+def _strides(leaf: Any) -> tuple[int, ...]:
+    try:
+        strides: tuple[int, ...] = tuple(leaf.stride())
+    except (RuntimeError, NotImplementedError):
+        return (0,) * int(leaf.dim())
+    return strides
+
+
+def _equal(a: Any, b: Any) -> bool:
+    torch = load_torch()
+    return bool(torch.equal(a, b) or (a.is_floating_point() and torch.equal(a.nan_to_num(), b.nan_to_num())))
+
+
+def nesting(output: object, depth: int = 0) -> str:
+    """How an output is nested, in words: ``(tensor, {logits: tensor})``."""
+    torch = load_torch()
+    if isinstance(output, torch.Tensor):
+        return "tensor"
+    if isinstance(output, Mapping) and depth < 6:
+        return "{" + ", ".join(f"{key}: {nesting(value, depth + 1)}" for key, value in output.items()) + "}"
+    if isinstance(output, (list, tuple)) and depth < 6:
+        return "(" + ", ".join(nesting(value, depth + 1) for value in output) + ")"
+    return type(output).__name__
+
+
+def numbers(output: object) -> Iterator[float]:
+    """The plain numbers in an output, in order."""
+    if isinstance(output, (int, float)):
+        yield float(output)
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from numbers(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from numbers(value)
+
+
+@dataclass
+class _Found:
+    """What differs so far."""
+
+    differences: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def hold_against(eager: Outcome, fixed: Outcome, *, fix: Fix, dtype: str) -> OutputCheck:
+    """Does ``fixed`` match ``eager``? ``dtype`` is the one the step computes in; the fix's own lower one counts."""
+    precision = fix.precision or (dtype if dtype in TOLERANCE else "float32")
+    found = _Found()
+    if eager.nesting != fixed.nesting:
+        found.differences.append(f"the output is nested as {fixed.nesting}, eager's as {eager.nesting}")
+    if len(eager.outputs) == len(fixed.outputs):
+        for number, (a, b) in enumerate(zip(eager.outputs, fixed.outputs, strict=True)):
+            _hold_view(found, number, a, b, fix=fix)
+    worst_output = _outputs(found, eager, fixed, precision)
+    gradient_tolerance = GRADIENT_FACTOR * TOLERANCE[precision]
+    worst_gradient = _tensors(found, "gradient", eager.gradients, fixed.gradients, gradient_tolerance, floor=_FLOOR)
+    worst_update = _updates(found, eager.updates, fixed.updates, fix.update_tolerance)
+    if eager.written != fixed.written:
+        found.differences.append(f"it writes to inputs {list(fixed.written)}, eager to {list(eager.written)}")
+    if fixed.reuses_memory and not eager.reuses_memory:
+        text = "a call overwrites what the call before it returned: clone what is to be kept"
+        (found.notes if fix.reuses_memory else found.differences).append(text)
+    tolerance = (
+        f"{precision}: relative error by norm up to {TOLERANCE[precision]:g} for outputs, {gradient_tolerance:g} for "
+        f"gradients, {fix.update_tolerance:g} for updates; one element up to {ELEMENT_FACTOR:g} times as much"
+    )
+    return OutputCheck(
+        match=not found.differences,
+        tolerance=tolerance,
+        differences=tuple(found.differences),
+        notes=tuple(found.notes),
+        worst_output=worst_output,
+        worst_gradient=worst_gradient,
+        worst_update=worst_update,
+    )
+
+
+def _hold_view(found: _Found, number: int, a: View, b: View, *, fix: Fix) -> None:
+    for what, before, after in (
+        ("dtype", a.dtype, b.dtype),
+        ("shape", a.shape, b.shape),
+        ("device", a.device, b.device),
+        ("memory shared", ", ".join(a.shares) or "none", ", ".join(b.shares) or "none"),
+    ):
+        if before != after:
+            found.differences.append(f"output {number}: {what} changed: {before} → {after}")
+    if a.stride != b.stride and a.shape == b.shape:
+        text = f"output {number}: strides changed: {a.stride} → {b.stride}"
+        (found.notes if fix.strides else found.differences).append(text)
+
+
+def _outputs(found: _Found, eager: Outcome, fixed: Outcome, precision: str) -> float | None:
+    torch = load_torch()
+    pairs_a = {k: view.value for k, view in enumerate(eager.outputs)}
+    pairs_b = {k: view.value for k, view in enumerate(fixed.outputs)}
+    worst = _tensors(found, "output", pairs_a, pairs_b, TOLERANCE[precision])
+    if eager.numbers and len(eager.numbers) == len(fixed.numbers):
+        a, b = (torch.tensor(side.numbers, dtype=torch.float64) for side in (eager, fixed))
+        worst = max(worst or 0.0, _tensors(found, "number", {0: a}, {0: b}, TOLERANCE[precision]) or 0.0)
+    return worst
+
+
+def _tensors(
+    found: _Found, what: str, a: Mapping[int, Any], b: Mapping[int, Any], tolerance: float, *, floor: float = 0.0
+) -> float | None:
+    """Compare tensors by number; adds what differs and answers the largest relative error by norm."""
+    torch = load_torch()
+    if a.keys() != b.keys():
+        found.differences.append(f"{what}s exist for {len(b)} tensors, in eager for {len(a)}")
+    worst: float | None = None
+    overall = _rms([value for value in a.values() if value.is_floating_point()])
+    for key in sorted(a.keys() & b.keys()):
+        mine, other = a[key], b[key]
+        if mine.shape != other.shape or not mine.numel():
+            continue
+        if not (mine.is_floating_point() or mine.is_complex()):
+            if not torch.equal(mine, other):
+                found.differences.append(f"{what} {key}: values differ in {int((mine != other).sum())} places")
+            continue
+        error, element = _errors(mine, other, floor=floor * overall)
+        worst = max(worst or 0.0, error)
+        if math.isnan(error):
+            found.differences.append(f"{what} {key}: not a number where eager is finite")
+        elif error > tolerance or element > ELEMENT_FACTOR * tolerance:
+            found.differences.append(
+                f"{what} {key}: values differ: relative error {error:.2g} by norm (allowed {tolerance:g}), "
+                f"one element {element:.2g}"
+            )
+    return worst
+
+
+def _rms(values: Sequence[Any]) -> float:
+    count = sum(value.numel() for value in values)
+    total = sum(float(value.double().square().sum()) for value in values)
+    return math.sqrt(total / count) if count and math.isfinite(total) else 0.0
+
+
+def _errors(a: Any, b: Any, *, floor: float) -> tuple[float, float]:
+    """Relative error by norm, and of the worst element on the scale of its size plus the root mean square.
+
+    Where both sides are not finite alike they agree; NaN where only ``b`` is not.
+    """
+    torch = load_torch()
+    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
+    a, b = a.to(wide), b.to(device=a.device, dtype=wide)
+    finite = torch.isfinite(a)
+    if not torch.equal(finite, torch.isfinite(b)):
+        return math.nan, math.nan
+    if not torch.equal(a[~finite].nan_to_num().real, b[~finite].nan_to_num().real):
+        return math.nan, math.nan
+    a, b = a[finite], b[finite]
+    if not a.numel():
+        return 0.0, 0.0
+    difference = (a - b).abs()
+    rms = max(float(a.abs().square().mean().sqrt()), floor)
+    if rms == 0.0:
+        return (0.0, 0.0) if not bool(difference.any()) else (math.inf, math.inf)
+    by_norm = float(difference.square().mean().sqrt()) / rms
+    return by_norm, float((difference / (a.abs() + rms)).max())
+
+
+def _updates(found: _Found, a: Mapping[int, Any], b: Mapping[int, Any], tolerance: float) -> float | None:
+    """All parameters' changes together, by norm: single elements turn by a full step where Adam meets noise."""
+    apart = size = 0.0
+    for key in a.keys() & b.keys():
+        mine, other = a[key].double(), b[key].to(a[key].device).double()
+        if mine.shape == other.shape:
+            apart, size = apart + float((mine - other).square().sum()), size + float(mine.square().sum())
+    if not size:
+        if apart:
+            found.differences.append("it changes parameters, eager does not")
+        return None
+    error = math.sqrt(apart / size)
+    if not error <= tolerance:
+        found.differences.append(f"updates differ: relative error {error:.2g} by norm (allowed {tolerance:g})")
+    return error
