@@ -23,8 +23,8 @@ Token: TypeAlias = bytes | msgspec.Raw
 Unusual: TypeAlias = dict[int, int | None]
 """Position → the exact value where it does not fit the column, or ``None`` where the text is no finite number."""
 
-_LONGEST = 34
-"""Digits of a layout that is parsed at once: 16 before the point, a point, and up to 17 after it."""
+_LONGEST = 37
+"""Longest layout that is parsed at once: 18 digits, a point, and 18 digits."""
 _DIGITS = 18
 """So many digits always fit in int64."""
 _SCALE = (1000, 100, 10, 1)
@@ -125,12 +125,13 @@ def _parse_same_length(chars: NDArray[np.uint8], same: IntColumn, values: IntCol
     left = []
     for point in np.flatnonzero(np.bincount(place)):
         chosen = np.flatnonzero(place == point)
+        if not 0 < point <= _DIGITS or size - point - 1 > _DIGITS:
+            left.append(same[chosen])
+            continue
         digits = chars[chosen] - np.uint8(_ZERO)
         whole, fraction = digits[:, :point], digits[:, point + 1 :]
         us = _horner(whole)
         plain = (whole <= 9).all(axis=1) & (fraction <= 9).all(axis=1) & (us < _MOST_US)
-        if point > _DIGITS or size - point - 1 > _DIGITS or point == 0:
-            plain = np.zeros(len(chosen), np.bool_)
         values[same[chosen[plain]]] = us[plain] * NS_PER_US + _fraction_ns(fraction[plain])
         left.append(same[chosen[~plain]])
     return np.concatenate(left)
@@ -150,8 +151,8 @@ def _fraction_ns(digits: NDArray[np.uint8]) -> IntColumn:
 
 
 def _horner(digits: NDArray[np.uint8]) -> IntColumn:
-    """The integers that rows of at most 18 decimal digits spell (of more: something that is not used)."""
+    """The integers that rows of at most 18 decimal digits spell."""
     value = np.zeros(len(digits), np.int64)
-    for column in range(min(digits.shape[1], _DIGITS)):
+    for column in range(digits.shape[1]):
         value = value * 10 + digits[:, column]
     return value

@@ -33,10 +33,10 @@ _MOST_LAYERS = 5
 """A trace in a tar in a zip, each compressed, is as deep as anybody has nested one."""
 SPILL_BYTES = 1 << 30
 """A scratch file is kept in memory up to this size, and goes to the directory for temporary files beyond it."""
-BOMB_BYTES = 1 << 30
+BOMB_BYTES = 1 << 28
 BOMB_RATIO = 400
-"""Text of more than ``BOMB_BYTES`` that is more than this many times its compressed size is no trace: the recorded ones
-shrink 10 to 35 times, copies of one step laid end to end some 100 times, and blanks 1,030 times."""
+"""Text of more than ``BOMB_BYTES`` that is more than this many times the compressed bytes it came from is no trace: the
+recorded ones shrink 10 to 35 times, copies of one step laid end to end some 100 times, and blanks 1,030 times."""
 TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst")
 
 
@@ -52,6 +52,10 @@ class Text:
     """The members of archives on the way to the text."""
 
 
+class _TooMuch(Exception):
+    """More text than its packed bytes can mean."""
+
+
 class Scratch:
     """A file without a name that grows in memory, then on disk."""
 
@@ -59,12 +63,8 @@ class Scratch:
         self._on_disk = not hasattr(os, "memfd_create")
         self.descriptor = self._temporary() if self._on_disk else os.memfd_create("referee-trace")
         self.size = 0
-        self._limit: int | None = None
-        self._source = ""
-
-    def limit_to(self, size: int, *, source: str) -> None:
-        """Refuse to grow beyond ``size``, naming the source."""
-        self._limit, self._source = size, source
+        self.consumed: int | None = None
+        """Of how many packed bytes this is the text, so far; ``None`` where nothing was compressed."""
 
     @staticmethod
     def _temporary() -> int:
@@ -73,12 +73,8 @@ class Scratch:
 
     def write(self, data: bytes) -> None:
         """Append."""
-        if self._limit is not None and self.size + len(data) > self._limit:
-            raise TraceError(
-                f"{self._source} unpacks to more than {self._limit >> 20} MiB, over {BOMB_RATIO} times its size: "
-                "that is no trace.",
-                hint="If it is one, unpack it first and give the unpacked file.",
-            )
+        if self.consumed is not None and self.size + len(data) > max(BOMB_BYTES, BOMB_RATIO * self.consumed):
+            raise _TooMuch
         if not self._on_disk and self.size + len(data) > SPILL_BYTES:
             self._spill()
         view = memoryview(data)
@@ -135,8 +131,13 @@ class Unpacker:
     def _fill(self, packed: Blob, convert: Callable[[Blob, Scratch], bool]) -> tuple[Blob, bool]:
         scratch = Scratch()
         self._stack.callback(scratch.close)
-        scratch.limit_to(max(BOMB_BYTES, BOMB_RATIO * packed.size), source=self._source)
-        cut = convert(packed, scratch)
+        try:
+            cut = convert(packed, scratch)
+        except _TooMuch as error:
+            raise TraceError(
+                f"{self._source} unpacks to over {BOMB_RATIO} times its size: that is no trace.",
+                hint="If it is one, unpack it first and give the unpacked file.",
+            ) from error
         return FileBlob(scratch.descriptor), cut
 
     def _zip_member(self, blob: Blob, member: str | None, inside: list[str]) -> Blob:
@@ -184,6 +185,7 @@ class Unpacker:
 
     def _copy(self, file: Any, *, packed: Blob) -> Blob:
         def copy(_: Blob, out: Scratch) -> bool:
+            out.consumed = packed.size
             while chunk := file.read(_CHUNK):
                 out.write(chunk)
             return False
@@ -239,6 +241,7 @@ def gunzip(packed: Blob, out: Scratch) -> bool:
             offset += len(chunk)
         if not chunk:
             return not stream.eof
+        out.consumed = offset
         try:
             out.write(stream.decompress(chunk))
         except _DAMAGED:
@@ -257,8 +260,9 @@ def unzstd(packed: Blob, out: Scratch) -> bool:
     """Unpack all zstandard frames; answers whether one was damaged (one that ends early cannot be told here)."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     try:
-        with decompressor.stream_reader(as_file(packed), read_across_frames=True) as stream:
+        with as_file(packed) as file, decompressor.stream_reader(file, read_across_frames=True) as stream:
             while chunk := stream.read(_CHUNK):
+                out.consumed = file.tell()
                 out.write(chunk)
     except zstandard.ZstdError:
         return True
