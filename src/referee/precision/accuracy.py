@@ -108,9 +108,27 @@ class _Widening(TorchDispatchMode):  # type: ignore[misc]  # torch is not follow
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         torch = load_torch()
         kwargs = kwargs or {}
-        narrow = (torch.float32, torch.float16, torch.bfloat16)
-        if kwargs.get("dtype") not in narrow:
-            return func(*args, **kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags:
-            return func(*args, **kwargs).double()
-        return func(*args, **{**kwargs, "dtype": torch.float64})
+            return _random(torch, func, args, kwargs)
+        if kwargs.get("dtype") in (torch.float32, torch.float16, torch.bfloat16):
+            kwargs = {**kwargs, "dtype": torch.float64}
+        return func(*args, **kwargs)
+
+
+def _random(torch: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The same random numbers as in float32, widened: generators draw others for each width."""
+    if func._schema.name == "aten::native_dropout":  # its mask is random, its product is not
+        _, mask = func(args[0].float(), *args[1:], **kwargs)
+        return args[0] * mask / (1 - args[1]), mask
+    narrow = [value.float() if _is_double(torch, value) else value for value in args]
+    if "dtype" in [argument.name for argument in func._schema.arguments]:
+        asked = kwargs.get("dtype")
+        kwargs = {**kwargs, "dtype": torch.float32 if asked in (None, torch.float64) else asked}
+    drawn = func(*narrow, **kwargs)
+    if func._schema.is_mutable:
+        return args[0].copy_(drawn)
+    return drawn.double() if isinstance(drawn, torch.Tensor) and drawn.is_floating_point() else drawn
+
+
+def _is_double(torch: Any, value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float64

@@ -20,7 +20,7 @@ from referee.precision.elsewhere import (
     other_device,
     record_elsewhere,
 )
-from referee.precision.findings import range_findings, static_findings
+from referee.precision.findings import range_findings, static_findings, watch_step
 from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
 from referee.precision.passes import Pass, run_pass
@@ -30,6 +30,7 @@ from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import settings_for, time_casts, time_settings
 from referee.precision.updates import count_lost_updates
 from referee.precision.verdict import judge
+from referee.precision.waits import count_scaler_waits
 from referee.records.compare import Comparison
 from referee.records.finding import Finding, Scalar
 from referee.records.precision import (
@@ -38,6 +39,7 @@ from referee.records.precision import (
     PaysFrom,
     PrecisionReport,
     PrecisionTiming,
+    ScalerForecast,
 )
 from referee.units import NS_PER_S
 
@@ -99,6 +101,8 @@ def advise(
         step, device_type=device.name.partition(":")[0], model=model, optimizer=optimizer, own_sites=own_sites
     )
     clock = Clock(device, budget_ns)
+    stage("wrong use")
+    misused = watch_step(subject)
     stage("gradients in float32")
     gradients = measure_gradients(subject)
     stage("autocast audit")
@@ -130,7 +134,7 @@ def advise(
         autocast=audited,
         gradients=ranges,
         activations=activations,
-        scaler=None if ranges is None else forecast(ranges),
+        scaler=None if ranges is None else _forecast(subject, ranges),
         timing=timing,
         pays_from=_pays_from(
             subject, settings, build=build, sizes=batch_sizes, clock=clock, stage=stage, progress=progress
@@ -138,6 +142,7 @@ def advise(
         provenance=timed.provenance,
         findings=(
             *findings,
+            *misused,
             *static_findings(subject),
             *range_findings(ranges, activations),
             *(elsewhere_findings(audited.elsewhere) if audited else ()),
@@ -177,6 +182,16 @@ def _pays_from(
         progress=progress,
     )
     return find_pays_from(points, [setting.name for setting in settings[1:]])
+
+
+def _forecast(subject: Subject, ranges: GradientRange) -> ScalerForecast | None:
+    found = forecast(ranges)
+    if found is None or not subject.optimizers:
+        return found
+    try:
+        return replace(found, waits_per_step=count_scaler_waits(subject))
+    except (RuntimeError, NotImplementedError):  # an operator without an fp16 kernel here
+        return found
 
 
 def _ranges(subject: Subject, gradients: Gradients, clock: Clock) -> GradientRange:

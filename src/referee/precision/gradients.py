@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from referee.precision.passes import Pass, run_pass
 from referee.precision.subject import Subject
 from referee.records.precision import Binade, GradientRange, ParameterRange, ScalePoint
 
-if TYPE_CHECKING:
-    pass
-
 LOSS_FRAC = 0.001
 """A scale is good enough if fewer than this share of the elements vanish: a thousandth, far below the noise between
 batches; the tool's own choice."""
@@ -32,6 +29,10 @@ CAST_EXPONENTS = tuple(range(41))
 
 RUN_EXPONENTS = (0, 4, 8, 12, 16, 20, 24)
 """Loss scales at which an fp16 backward is run."""
+
+
+_STRIDE, _LEAST_EXPONENT = 4, -16
+"""Further scales are tried in these steps, down to 2^-16: below it nothing that fp16 holds would be left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +150,24 @@ def _real_losses(
             if losses and not go_on():
                 return losses, ""
             losses[exponent] = _at(subject, reference, exponent)
+        while go_on() and (further := _beyond(losses)) is not None:
+            losses[further] = _at(subject, reference, further)
         for good in (_few_vanish(loss_frac), _none_overflows):
             while go_on() and (middle := _between(losses, good)) is not None:
                 losses[middle] = _at(subject, reference, middle)
     except (RuntimeError, NotImplementedError) as error:  # an operator without an fp16 kernel here
         return losses, f"no fp16 backward here: {str(error).splitlines()[0]}"
     return losses, ""
+
+
+def _beyond(losses: dict[int, Loss]) -> int | None:
+    """An exponent beyond those tried, where an edge of the window must lie there; ``None`` where both are inside."""
+    low, high = min(losses), max(losses)
+    if not _none_overflows(losses[low]) and low > _LEAST_EXPONENT:
+        return low - _STRIDE
+    if _none_overflows(losses[high]) and high < CAST_EXPONENTS[-1]:
+        return high + _STRIDE
+    return None
 
 
 def _at(subject: Subject, reference: Pass, exponent: int) -> Loss:

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from referee.device.host import load_torch
 from referee.errors import RefereeError
-from referee.precision.findings import half_weight_finding
 from referee.precision.intercept import Intercepts
 from referee.precision.place import user_line
 from referee.precision.seen import Held, ScalerLog, Seen
+from referee.precision.weights import half_weight_finding
 from referee.records.finding import Finding, Scalar
 
 OnCollapse = Literal["raise", "announce"]

@@ -169,6 +169,9 @@ def _timing_reasons(timing: Sequence[PrecisionTiming]) -> tuple[str, ...]:
             found.append(f"{row.name}: not timed ({row.why_not or 'no answer'})")
         else:
             found.append(f"{row.name} is {row.answer}: {_ratio_words(row)} of float32's time")
+        if row.casts_ns is not None and row.median_ns:
+            share = format_frac(row.casts_ns / row.median_ns)
+            found.append(f"the casts of {row.name} take {format_ns(row.casts_ns)}, {share} of its step")
     return tuple(found)
 
 

@@ -71,6 +71,8 @@ CODES: dict[str, str] = {
     "steps-skipped": "the scaler skipped steps",
     "raises-elsewhere": "a call that autocast refuses on another device",
     "differs-elsewhere": "calls whose results have another dtype under autocast on another device",
+    "low-weights": "weights are kept in fewer bits than float32",
+    "cast-cache-unsafe": "autocast's cache of weight casts loses gradients on this torch",
     # traces
     "truncated": "the file ends in the middle: what is there was read",
     "unreadable": "one file of several could not be read",

@@ -195,6 +195,8 @@ class ScalerForecast:
     collapsed_at: int | None
     changes: tuple[tuple[int, float], ...]
     """Step and scale wherever the scale changed."""
+    waits_per_step: int | None = None
+    """Values that the scaler reads back from the device in each step: each is a wait there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -257,6 +257,14 @@ def _scaler(found: ScalerForecast) -> tuple[Block, ...]:
             note="if the gradients stay as they are",
         ),
     ]
+    if found.waits_per_step is not None:
+        facts.append(
+            Fact(
+                label="Waits for the device",
+                value=f"{found.waits_per_step} a step",
+                note="it reads back whether anything overflowed: expected, no fault",
+            )
+        )
     if found.collapsed_at is not None:
         facts.append(Fact(label="Falls to 0", value=f"after step {found.collapsed_at:,}", note="then NaN", tone="bad"))
     return Heading(text="What GradScaler would do"), Facts(facts=tuple(facts))

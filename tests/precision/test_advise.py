@@ -1,0 +1,395 @@
+"""The whole advisor on small steps: what is put back, what is found, and what is never done to the user's step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+from referee.device.registry import open_device  # noqa: E402
+from referee.precision.accuracy import errors, float64_pass  # noqa: E402
+from referee.precision.activations import measure_activations  # noqa: E402
+from referee.precision.audit import audit  # noqa: E402
+from referee.precision.control import BF16, FLOAT32, FP16, Control, Setting, own_scaler  # noqa: E402
+from referee.precision.elsewhere import differences, elsewhere_findings, record_elsewhere  # noqa: E402
+from referee.precision.findings import cast_cache, static_findings, watch_step  # noqa: E402
+from referee.precision.gradients import compare_passes, measure_gradients, report_gradients  # noqa: E402
+from referee.precision.passes import run_pass  # noqa: E402
+from referee.precision.policy import policies  # noqa: E402
+from referee.precision.subject import Subject, make_subject, restored  # noqa: E402
+from referee.precision.timing import in_setting, settings_for  # noqa: E402
+from referee.precision.updates import count_lost_updates  # noqa: E402
+from referee.precision.waits import count_scaler_waits  # noqa: E402
+from referee.records.precision import GradientRange  # noqa: E402
+
+Step = Callable[[], Any]
+
+
+def training(*, returns_loss: bool = False, scaler: bool = False, own_autocast: bool = False) -> tuple[Step, Any, Any]:
+    """A step with everything that has state: dropout, running statistics, Adam, a held input."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.3), nn.Linear(12, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    inputs, targets = torch.randn(16, 6), torch.randint(3, (16,))
+    scales = torch.amp.GradScaler("cpu", init_scale=1024.0) if scaler else None
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16) if own_autocast else nullcontext():
+            loss = F.cross_entropy(model(inputs), targets)
+        if returns_loss:
+            return loss
+        if scales is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scales.scale(loss).backward()
+            scales.step(optimizer)
+            scales.update()
+        return loss.detach()
+
+    return step, model, optimizer
+
+
+def subject_of(made: tuple[Step, Any, Any], **options: Any) -> Subject:
+    step, model, optimizer = made
+    return make_subject(step, device_type="cpu", model=model, optimizer=optimizer, **options)
+
+
+def state(model: Any, optimizer: Any) -> tuple[Any, ...]:
+    return (
+        {k: v.clone() for k, v in model.state_dict().items()},
+        copy.deepcopy(optimizer.state_dict()),
+        [None if p.grad is None else p.grad.clone() for p in model.parameters()],
+        torch.get_rng_state(),
+    )
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and torch.equal(a, b) and a.dtype == b.dtype
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+QUESTIONS: dict[str, Callable[[Subject], object]] = {
+    "a pass": lambda s: run_pass(s, FP16),
+    "float64": float64_pass,
+    "audit": lambda s: audit(s, BF16, policies=policies("cpu")),
+    "elsewhere": lambda s: record_elsewhere(s, "cuda", "bfloat16"),
+    "activations": measure_activations,
+    "lost updates": count_lost_updates,
+    "wrong use": watch_step,
+    "scaler waits": count_scaler_waits,
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "trained"])
+def test_every_question_puts_everything_back(question: str, fresh: bool) -> None:
+    step, model, optimizer = made = training()
+    if not fresh:
+        step()
+        step()
+    before = state(model, optimizer)
+    objects = [id(p) for p in model.parameters()]
+    QUESTIONS[question](subject_of(made))
+    assert same(before, state(model, optimizer))
+    assert objects == [id(p) for p in model.parameters()]
+    # And the step goes on as if nothing had been asked.
+    twin_step, twin_model, twin_optimizer = training()
+    for _ in range(0 if fresh else 2):
+        twin_step()
+    torch.set_rng_state(before[3])
+    step()
+    torch.set_rng_state(before[3])
+    twin_step()
+    assert same(state(model, optimizer)[0], state(twin_model, twin_optimizer)[0])
+
+
+def test_nothing_of_torch_stays_replaced() -> None:
+    watched = (torch.autograd.backward, torch.autocast.__enter__, torch.amp.GradScaler.step, torch.Tensor.contiguous)
+    for ask in QUESTIONS.values():
+        ask(subject_of(training()))
+    after = (torch.autograd.backward, torch.autocast.__enter__, torch.amp.GradScaler.step, torch.Tensor.contiguous)
+    assert after == watched
+    assert "_enabled" not in vars(torch.amp.GradScaler)
+    assert not torch.is_autocast_enabled("cpu")
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("options", [{"returns_loss": True}, {"scaler": True}], ids=["returns the loss", "own scaler"])
+def test_gradients_do_not_depend_on_how_the_step_is_written(options: dict[str, bool]) -> None:
+    plain = run_pass(subject_of(training()), FLOAT32)
+    other = run_pass(subject_of(training(**options)), FLOAT32)
+    assert same(plain.gradients, other.gradients)
+    assert same(plain.losses, other.losses)
+
+
+def test_a_steps_own_autocast_is_taken_over_where_it_stands() -> None:
+    own = subject_of(training(own_autocast=True), own_sites=True)
+    plain = subject_of(training())
+    assert same(run_pass(own, FLOAT32).gradients, run_pass(plain, FLOAT32).gradients)
+    assert same(run_pass(own, FP16).gradients, run_pass(plain, FP16).gradients)
+    assert not same(run_pass(own, FP16).gradients, run_pass(plain, FLOAT32).gradients)
+
+
+def test_the_loss_scale_multiplies_the_gradients_exactly() -> None:
+    subject = subject_of(training())
+    one = run_pass(subject, FLOAT32)
+    scaled = run_pass(subject, Setting(name="scaled", scale=2.0**10))
+    assert all(torch.equal(scaled.gradients[k], g * 2.0**10) for k, g in one.gradients.items())
+
+
+def test_backward_runs_outside_of_autocast() -> None:
+    seen = []
+    step, model, _ = training()
+    model[0].weight.register_hook(lambda g: seen.append(torch.is_autocast_enabled("cpu")))
+    model[0].register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+    run_pass(subject_of((step, model, None)), BF16)
+    assert seen == [True, False]
+
+
+def test_a_step_under_a_scaler_is_the_users_own_loop_with_one() -> None:
+    made, twin = training(), training()
+    scaler = own_scaler("cpu", init_scale=1024.0)
+    control = Control(FP16, device_type="cpu", own_sites=False, scaler=scaler)
+    _, model, optimizer = twin
+    real = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    # The twin's own loop, written out by hand.
+    inputs, targets = (t for t in subject_of(twin).tensors)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        control.call(made[0])
+        torch.manual_seed(seed)
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(inputs), targets)
+        real.scale(loss).backward()
+        real.step(optimizer)
+        real.update()
+    assert same(state(made[1], made[2])[0], state(model, optimizer)[0])
+    assert scaler.get_scale() == real.get_scale()
+
+
+def test_a_skipped_step_leaves_the_weights() -> None:
+    step, model, _ = training()
+    before = {k: v.clone() for k, v in model.named_parameters()}
+    scaler = own_scaler("cpu", init_scale=2.0**120)
+    Control(FP16, device_type="cpu", own_sites=False, scaler=scaler).call(step)
+    assert all(torch.equal(before[k], v) for k, v in model.named_parameters())
+    assert scaler.get_scale() == 2.0**119
+
+
+# Gradient ranges ----------------------------------------------------------------------------------------------------
+
+
+def sigmoids() -> tuple[Step, Any, None]:
+    """A small loss through two sigmoids: gradients vanish on the way down, not only at the end."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.Sigmoid(), nn.Linear(64, 64), nn.Sigmoid(), nn.Linear(64, 8))
+    inputs = torch.randn(16, 32)
+
+    def step() -> torch.Tensor:
+        model.zero_grad(set_to_none=True)
+        loss = 1e-4 * model(inputs).float().square().mean()
+        loss.backward()
+        return loss.detach()
+
+    return step, model, None
+
+
+@pytest.fixture(scope="module")
+def vanishing() -> GradientRange:
+    subject = subject_of(sigmoids())
+    return report_gradients(subject, measure_gradients(subject))
+
+
+# G06
+def test_a_real_backward_loses_more_than_the_cast_and_both_are_reported(vanishing: GradientRange) -> None:
+    assert vanishing.basis == "run"
+    assert vanishing.zero_frac is not None
+    assert vanishing.zero_frac > 2 * vanishing.zero_frac_cast > 0
+    assert vanishing.zero_frac_bf16 == 0
+
+
+def test_vanishing_falls_with_the_scale_and_the_window_begins_where_it_is_small(vanishing: GradientRange) -> None:
+    run = [(p.exponent, p.zero_frac) for p in vanishing.scales if p.zero_frac is not None]
+    fracs = [frac for _, frac in run]
+    assert fracs == sorted(fracs, reverse=True)
+    assert vanishing.scale_low is not None
+    assert vanishing.scale_high is not None
+    below = [frac for exponent, frac in run if 2.0**exponent < vanishing.scale_low]
+    assert all(frac > vanishing.loss_frac for frac in below)
+    assert vanishing.scale_low > 1
+
+
+def test_run_counts_are_those_of_a_backward_done_by_hand() -> None:
+    step, model, _ = sigmoids()
+    subject = subject_of((step, model, None))
+    exact, low = run_pass(subject, FLOAT32), run_pass(subject, FP16)
+    loss = compare_passes(exact, low)
+    step()
+    plain = [p.grad.clone() for p in model.parameters()]
+    with torch.autocast("cpu", dtype=torch.float16):
+        inputs = subject.tensors[0]
+        model.zero_grad()
+        value = 1e-4 * model(inputs).float().square().mean()
+    value.backward()
+    by_hand = sum(int(((a != 0) & (p.grad == 0)).sum()) for a, p in zip(plain, model.parameters(), strict=True))
+    assert sum(loss.vanished.values()) == by_hand > 0
+
+
+def test_gradients_that_float32_has_as_zeros_are_no_underflow() -> None:
+    model = nn.Linear(4, 2)
+    inputs = torch.tensor([[1.0, 0.0, 2.0, 0.0]])
+    step = lambda: model(inputs).sum()  # noqa: E731
+    subject = subject_of((step, model, None))
+    found = report_gradients(subject, measure_gradients(subject))
+    assert found.zeros_frac == pytest.approx(4 / 10)
+    assert found.zero_frac == found.zero_frac_cast == 0
+
+
+def test_lost_updates_are_counted_for_the_optimizers_own_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    inputs = torch.randn(8, 64)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    lost = count_lost_updates(subject_of((step, model, optimizer)))
+    before = model.weight.detach().clone()
+    step()
+    update = model.weight.detach().double() - before.double()
+    held = before.bfloat16().double()
+    kept = (held + update).to(torch.bfloat16).double() == held
+    assert lost == {"weight": int((kept & (update != 0)).sum())}
+    assert lost["weight"] > 0
+
+
+# G07
+def test_an_epsilon_that_is_zero_in_half() -> None:
+    model = nn.Linear(2, 2).half()
+    bad = torch.optim.Adam(model.parameters())
+    good = torch.optim.Adam(model.parameters(), eps=1e-4)
+    step = lambda: None  # noqa: E731
+    found = {f.code: f for f in static_findings(subject_of((step, model, bad)))}
+    assert found["epsilon-vanishes"].evidence["eps"] == 1e-8
+    assert found["half-weights"].evidence["first"] == "weight"
+    assert "low-weights" in found
+    assert "epsilon-vanishes" not in {f.code for f in static_findings(subject_of((step, model, good)))}
+    plain = nn.Linear(2, 2)
+    assert static_findings(subject_of((step, plain, torch.optim.Adam(plain.parameters())))) == ()
+
+
+# G10
+def test_the_cast_cache_is_tried_on_this_torch() -> None:
+    layer, inputs = nn.Linear(2, 1), torch.ones(1, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            layer(inputs)
+        layer(inputs).sum().backward()
+    safe = all(p.grad is not None for p in layer.parameters())
+    assert (list(cast_cache()) == []) is safe
+
+
+# G12
+def test_a_sum_has_another_dtype_on_cuda() -> None:
+    model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+    subject = subject_of((lambda: model(inputs).sum(), model, None))
+    recorded = audit(subject, BF16, policies=policies("cpu"))
+    rows, reason = differences(recorded.recording, record_elsewhere(subject, "cuda", "bfloat16"))
+    assert reason == ""
+    assert [(r.call, r.here, r.there) for r in rows] == [("sum", "bfloat16", "float32")]
+    assert [f.code for f in elsewhere_findings(rows)] == ["differs-elsewhere"]
+
+
+def test_binary_cross_entropy_raises_on_cuda_only() -> None:
+    model, inputs = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), torch.rand(3, 4)
+    subject = subject_of((lambda: F.binary_cross_entropy(model(inputs), torch.ones(3, 1)), model, None))
+    recorded = audit(subject, BF16, policies=policies("cpu"))
+    rows, _ = differences(recorded.recording, record_elsewhere(subject, "cuda", "bfloat16"))
+    (found,) = (f for f in elsewhere_findings(rows) if f.code == "raises-elsewhere")
+    assert "binary_cross_entropy" in found.message
+    assert "with_logits" in found.hint
+
+
+# G15
+def test_backward_inside_autocast_is_seen_in_the_step_itself() -> None:
+    model, inputs = nn.Linear(4, 1), torch.randn(2, 4)
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(inputs).sum()
+            loss.backward()
+        return loss.detach()
+
+    found = watch_step(subject_of((step, model, None)))
+    assert [f.code for f in found] == ["backward-in-autocast"]
+
+
+# G17
+def test_a_scaler_costs_one_wait_a_step() -> None:
+    assert count_scaler_waits(subject_of(training())) == 1
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+def test_float64_is_float64_throughout() -> None:
+    model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.GELU(), nn.Linear(7, 2))
+    inputs = torch.randn(9, 5)
+    step = lambda: model(inputs).float().square().mean()  # noqa: E731
+    found = float64_pass(subject_of((step, model, None)))
+    twin = copy.deepcopy(model).double()
+    twin(inputs.double()).square().mean().backward()
+    exact = {name: p.grad for name, p in twin.named_parameters()}
+    assert all(torch.allclose(found.gradients[k], exact[k], rtol=1e-12, atol=0) for k in exact)
+    assert found.losses[0].dtype == torch.float64
+    assert model[0].weight.dtype == torch.float32
+
+
+def test_errors_rank_the_precisions() -> None:
+    subject = subject_of(training())
+    reference = float64_pass(subject)
+    wrong = {s.name: errors(run_pass(subject, s), reference).gradient for s in (FLOAT32, FP16, BF16)}
+    assert wrong["float32"] is not None
+    assert wrong["float32"] < 1e-5 < wrong["float16"] < wrong["bfloat16"] < 0.1
+
+
+def test_random_numbers_are_the_same_in_float64() -> None:
+    model = nn.Linear(3, 3)
+    step = lambda: (model(torch.randn(4, 3)) * torch.rand(4, 1)).sum()  # noqa: E731
+    subject = subject_of((step, model, None))
+    assert errors(run_pass(subject, FLOAT32), float64_pass(subject)).gradient == pytest.approx(0, abs=1e-6)
+
+
+def test_no_tf32_on_the_cpu() -> None:
+    assert [s.name for s in settings_for(open_device("cpu"))] == ["float32", "bfloat16", "float16"]
+
+
+def test_a_timed_step_is_the_whole_step() -> None:
+    step, model, optimizer = training()
+    subject = subject_of((step, model, optimizer))
+    with restored(subject):
+        before = model[0].weight.detach().clone()
+        in_setting(subject, BF16)()
+        assert not torch.equal(model[0].weight, before)
+    assert torch.equal(model[0].weight, before)
