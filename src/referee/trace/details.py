@@ -61,6 +61,9 @@ _LIST = msgspec.json.Decoder(list[_Event])
 _GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 _NOTHING = _Args()
 
+_MOST_BLOCKS = 2.0**31
+"""A grid's limit in one direction: no device has more blocks on a multiprocessor."""
+
 FloatColumn = NDArray[np.float64]
 
 
@@ -168,8 +171,8 @@ def _launches(by_row: dict[int, _Args]) -> Launches:
         rows=np.array(rows, dtype=np.int64),
         grid=np.array([_product(a.grid) for a in args], dtype=np.int64),
         block=np.array([_product(a.block) for a in args], dtype=np.int64),
-        blocks_per_sm=np.array([_real(a.blocks_per_sm) for a in args], dtype=np.float64),
-        occupancy_frac=np.array([_real(a.occupancy) / 100 for a in args], dtype=np.float64),
+        blocks_per_sm=np.array([_real(a.blocks_per_sm, most=_MOST_BLOCKS) for a in args], dtype=np.float64),
+        occupancy_frac=np.array([_real(a.occupancy, most=100) / 100 for a in args], dtype=np.float64),
         size_bytes=np.array([_whole(a.size) for a in args], dtype=np.int64),
     )
 
@@ -228,5 +231,8 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else NONE
 
 
-def _real(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+def _real(value: Any, *, most: float) -> float:
+    """A number from 0 to ``most``; NaN for anything else, as nothing sensible can be computed from it."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
+        return float(value)
+    return float("nan")
