@@ -141,7 +141,7 @@ def _flip(rng: random.Random, data: bytes) -> bytes:
 
 
 def _cut(rng: random.Random, data: bytes) -> bytes:
-    return data[: rng.randrange(LEAST_BYTES, len(data) + 1)]
+    return data[: rng.randrange(min(LEAST_BYTES, len(data)), len(data) + 1)]
 
 
 def _drop(rng: random.Random, data: bytes) -> bytes:

@@ -1,0 +1,134 @@
+"""What of a trace may be shared? A copy of the file without host, user and path names.
+
+Every text in the file is looked at, whatever key it stands under: paths keep their last part; values of telling keys
+(``host_name``, ``tw_user`` …) are replaced, and the names among them, like those of this user and host, everywhere they
+occur; so are addresses of mail and of the network. Numbers are copied as they are written, and names of operators and
+kernels stay, so that the copy gives the same report.
+"""
+
+from __future__ import annotations
+
+import getpass
+import gzip
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+
+from referee.errors import OptionError
+from referee.trace.source import open_text
+
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"(?:\s*:)?', re.DOTALL)
+_PATH = re.compile(r"(?:(?<![\w.])[A-Za-z]:|~)?(?:[/\\][^/\\\s\"'<>|:*?(),]+)+[/\\](?=[^/\\\s])")
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_ADDRESS = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
+_TELLING_KEY = re.compile(
+    r"(?i)host|user|login|owner|author|e?mail|job|task|cluster|entitlement|attribution|workflow|ticket|account|trace_?id|"
+    r"project|team|^node$|started_by|cwd|home"
+)
+_NAMING_KEY = re.compile(r"(?i)host|user|login|owner|author|started_by|^node$")
+"""Keys whose values are names of people or machines, to be looked for in all other texts too."""
+_COMMON = frozenset({"root", "user", "host", "localhost", "prod", "true", "false", "none", "python", "cuda", "cpu"})
+_LEAST_NAME = 4
+"""Names shorter than this are not looked for inside other texts: they are in too many words."""
+REDACTED = "redacted"
+
+
+def redact_trace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
+    """Write a copy of the trace at ``source`` that is safe to share to ``target``; answers how many texts changed.
+
+    The copy is plain JSON, or gzip if the target's name ends in ``.gz``. The original is never replaced.
+    """
+    target = os.fspath(target)
+    if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
+        raise OptionError(f"{target} is the trace itself.", hint="Name another file for the copy.")
+    with open_text(source) as text:
+        data = text.blob.read(0, text.blob.size)
+    changed, count = redact(data)
+    partial = f"{target}.part-{os.getpid()}"
+    try:
+        with gzip.open(partial, "wb", 6) if target.endswith(".gz") else open(partial, "wb") as file:
+            file.write(changed)
+        os.replace(partial, target)
+    except OSError as error:
+        raise OptionError(f"{target} cannot be written: {error.strerror}.") from error
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+    return count
+
+
+def redact(data: bytes) -> tuple[bytes, int]:
+    """The text of a trace without what tells where and by whom it was recorded, and how many texts changed."""
+    redactor = _Redactor({*_own_names(), *_told_names(data)})
+    return _TEXT.sub(redactor.replace, data), redactor.count
+
+
+class _Redactor:
+    """Goes through the texts of a file in order, knowing the key that stands before each value."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        longest_first = sorted(names, key=len, reverse=True)
+        pattern = "|".join(re.escape(name) for name in longest_first)
+        self._names = re.compile(rf"(?i)(?<![a-z0-9])(?:{pattern})(?![a-z0-9])") if pattern else None
+        self._known: dict[bytes, bytes] = {}
+        self._telling = False
+        self.count = 0
+
+    def replace(self, match: re.Match[bytes]) -> bytes:
+        """One key or value."""
+        token = match.group()
+        if token.endswith(b":"):
+            self._telling = _TELLING_KEY.search(_decoded(token[:-1].rstrip())) is not None
+            return token
+        changed = self._clean(token)
+        self._telling = False
+        self.count += changed != token
+        return changed
+
+    def _clean(self, token: bytes) -> bytes:
+        if self._telling:
+            return token if token == b'""' else f'"{REDACTED}"'.encode()
+        known = self._known.get(token)
+        if known is None:
+            text = _decoded(token)
+            cleaned = self.clean_text(text)
+            known = token if cleaned == text else json.dumps(cleaned).encode()
+            self._known[token] = known
+        return known
+
+    def clean_text(self, text: str) -> str:
+        """A text without paths, addresses and known names."""
+        text = _ADDRESS.sub("0.0.0.0", _MAIL.sub(REDACTED, _PATH.sub("", text)))
+        return self._names.sub(REDACTED, text) if self._names else text
+
+
+def _decoded(token: bytes) -> str:
+    try:
+        text = json.loads(token, strict=False)
+    except ValueError:
+        text = token.decode("utf-8", "replace").strip('"')
+    return str(text)
+
+
+def _own_names() -> set[str]:
+    """The names of this user and this machine."""
+    names = {socket.gethostname(), socket.gethostname().partition(".")[0], os.path.basename(os.path.expanduser("~"))}
+    with suppress(KeyError, OSError):
+        names.add(getpass.getuser())
+    return {name for name in names if _is_telling(name)}
+
+
+def _told_names(data: bytes) -> set[str]:
+    """The names of people and machines that stand under the file's own keys."""
+    found = set()
+    for match in re.finditer(rb'("(?:[^"\\]|\\.){1,64}")\s*:\s*("(?:[^"\\]|\\.){1,256}")', data):
+        if _NAMING_KEY.search(_decoded(match.group(1))) and _is_telling(value := _decoded(match.group(2))):
+            found.add(value)
+    return found
+
+
+def _is_telling(name: str) -> bool:
+    return len(name) >= _LEAST_NAME and name.lower() not in _COMMON and not name.isdigit()
