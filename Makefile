@@ -22,7 +22,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch,plot,test,check]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch,plot,tables,test,check]'
 	touch $@
 
 clean:

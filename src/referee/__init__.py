@@ -10,18 +10,45 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "bench", "compare", "load", "save", "shapes", "sweep", "verify"]
+_WHERE = {
+    "compare": "referee.api",
+    "diagnose": "referee.analysis.diagnose",
+    "load": "referee.api",
+    "read_trace": "referee.trace.reader",
+    "save": "referee.api",
+    "shapes": "referee.api",
+    "sweep": "referee.api",
+    "to_arrow": "referee.trace.table",
+    "to_pandas": "referee.trace.table",
+    "to_polars": "referee.trace.table",
+    "verify": "referee.api",
+}
+"""Public name → the module that defines it, loaded on first use."""
 
-_API = frozenset(__all__) - {"__version__", "bench"}
+__all__ = [
+    "__version__",
+    "bench",
+    "compare",
+    "diagnose",
+    "load",
+    "read_trace",
+    "save",
+    "shapes",
+    "sweep",
+    "to_arrow",
+    "to_pandas",
+    "to_polars",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Resolve a public name on first use."""
     if name == "bench":
         return import_module("referee.bench")  # the package, which can be called
-    if name not in _API:
+    if name not in _WHERE:
         raise AttributeError(f"module 'referee' has no attribute {name!r}")
-    return getattr(import_module("referee.api"), name)
+    return getattr(import_module(_WHERE[name]), name)
 
 
 def __dir__() -> list[str]:

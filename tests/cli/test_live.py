@@ -287,3 +287,45 @@ def test_nothing_else_takes_arguments_after_dashes(capsys: pytest.CaptureFixture
 def test_the_plan_tells_its_size(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", f"{targets}:linear", "--plan"]) == 0
     assert "on disk" in capsys.readouterr().out
+
+
+def small_trace(path: Path) -> Path:
+    from referee.trace.builder import TraceBuilder
+
+    builder = TraceBuilder()
+    for number in range(3):
+        builder.op("aten::add", number * 1_000, 900)
+    path.write_bytes(builder.to_json())
+    return path
+
+
+def test_a_query_over_the_rows_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    path = small_trace(tmp_path / "t.json")
+    sql = "SELECT name, count(*) AS n, sum(end_ns - start_ns) AS ns FROM rows GROUP BY name"
+    assert run_json("trace", str(path), "--sql", sql, capsys=capsys) == [{"name": "aten::add", "n": 3, "ns": 2700}]
+    assert main(["trace", str(path), "--sql", "SELECT nothing FROM rows"]) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_rows_are_exported_and_a_copy_is_redacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = small_trace(tmp_path / "t.json")
+    words = ["trace", str(path), "--export", str(tmp_path / "t.parquet"), "--redact", str(tmp_path / "copy.json")]
+    assert main(words) == 0
+    assert parquet.read_table(tmp_path / "t.parquet").num_rows == 3
+    first, second = (run_json("trace", str(p), capsys=capsys) for p in (path, tmp_path / "copy.json"))
+    assert first["totals"] == second["totals"]
+    assert main(["trace", str(path), "--redact", str(path)]) == 2
+
+
+def test_two_traces_are_held_against_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from referee.testing import Workload, simulate
+
+    for name, kernel_ns in (("a.json", 50_000), ("b.json", 100_000)):
+        (tmp_path / name).write_bytes(simulate(Workload(kernel_ns=kernel_ns, op_ns=5_000)).file)
+    found = run_json("diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), capsys=capsys)
+    assert found["schema"] == "referee.diff/1"
+    assert found["answer"] == "slower"
+    assert found["ratio"] == pytest.approx(2.0, rel=0.02)

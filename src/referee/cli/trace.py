@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from referee.cli.output import add_output_arguments, check_output_arguments, deliver
+from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note, show
 from referee.errors import OptionError, TraceError
+from referee.records.schema import write_atomically
 from referee.units import NS_PER_MS, parse_duration_ns
 
 if TYPE_CHECKING:
     from referee.records.trace_report import TraceReport, TraceSet
     from referee.trace.columns import Trace
+    from referee.trace.table import Answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step-ms", type=float, metavar="MS", help="time of one step without the profiler: corrects for its overhead"
     )
+    table = parser.add_argument_group("the rows themselves", "one trace; the columns are in docs/trace-columns.md")
+    table.add_argument("--sql", metavar="QUERY", help="answer a query over the table `rows` (extra: tables)")
+    table.add_argument(
+        "--export", metavar="PATH", help="write the rows to .parquet, .arrow or .feather (extra: tables)"
+    )
+    table.add_argument("--redact", metavar="PATH", help="write a copy of the file that is safe to share")
     add_output_arguments(parser)
 
 
@@ -42,12 +53,60 @@ def run(args: argparse.Namespace) -> int:
     from referee.trace.source import find_traces
 
     paths = find_traces(args.paths, rank=args.rank)
+    if args.sql or args.export or args.redact:
+        return hand_out(paths, args, range_ns=range_ns)
     if len(paths) == 1:
         trace = read_part(paths[0], args, range_ns=range_ns)
         deliver(diagnose_as_asked(trace, args), args)
     else:
         deliver(report_on_all(paths, args, range_ns=range_ns), args)
     return 0
+
+
+def hand_out(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[int, int] | None) -> int:
+    """The rows of one trace as the answer to a query, as a file, or as a copy without names of people and places."""
+    if len(paths) != 1:
+        raise OptionError("--sql, --export and --redact take one trace.", hint="Name one file.")
+    for path in (args.export, args.redact):
+        if path and Path(path).exists() and not Path(path).is_file():
+            raise OptionError(f"{path} is no regular file, so it is not replaced.")
+    if args.redact:
+        from referee.trace.redact import redact_trace
+
+        changed = redact_trace(paths[0], args.redact)
+        note(f"copy written to {args.redact}: {changed:,} texts changed")
+    if args.export or args.sql:
+        from referee.trace.table import export, query
+
+        trace = read_part(paths[0], args, range_ns=range_ns)
+        if args.export:
+            export(trace, args.export)
+            note(f"{len(trace.rows):,} rows written to {args.export}")
+        if args.sql:
+            show_answer(query(trace, args.sql), args)
+    return 0
+
+
+def show_answer(answer: Answer, args: argparse.Namespace) -> None:
+    """The rows of an answer as a table, or as JSON objects."""
+    if args.json:
+        objects = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        text = json.dumps(objects, default=str, indent=1) + "\n"
+        if args.json == "-":
+            sys.stdout.write(text)
+        else:
+            write_atomically(text.encode(), args.json)
+        return
+    from referee.records.document import Column, Document, Table
+
+    numeric = [all(isinstance(row[at], int | float) for row in answer.rows) for at in range(len(answer.columns))]
+    columns = tuple(
+        Column(title=title, align="right" if number else "left", fit="shorten")
+        for title, number in zip(answer.columns, numeric, strict=True)
+    )
+    rows = tuple(tuple("" if cell is None else str(cell) for cell in row) for row in answer.rows)
+    title = f"{len(rows):,} row{'' if len(rows) == 1 else 's'}"
+    show(Document(title=title, blocks=(Table(columns=columns, rows=rows),)))
 
 
 def read_part(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] | None) -> Trace:
