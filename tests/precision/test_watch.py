@@ -91,15 +91,25 @@ def test_the_numbers_are_those_without_the_watch() -> None:
 
 # G03
 def test_clipping_scaled_gradients() -> None:
-    def run(loop: Loop) -> None:
+    def update(*, unscale: bool) -> torch.Tensor:
+        loop = Loop(lr=1.0)
+        before = loop.model.weight.detach().clone()
         loop.scaler.scale(loop.fp16_loss()).backward()
+        if unscale:
+            loop.scaler.unscale_(loop.optimizer)
         torch.nn.utils.clip_grad_norm_(loop.model.parameters(), 1.0)
         loop.scaler.step(loop.optimizer)
         loop.scaler.update()
+        return loop.model.weight.detach() - before
 
+    right_one = update(unscale=True)
     with watch() as seen:
-        run(Loop())
+        wrong_one = update(unscale=False)
     (found,) = seen.findings
+    # What the finding says of the update is what has become of it.
+    shrunk = float(right_one.norm() / wrong_one.norm())
+    assert found.evidence["too_small_by"] == pytest.approx(shrunk, rel=1e-3)
+    assert shrunk > 100
     assert found.code == "clip-before-unscale"
     assert found.evidence["scale"] == SCALE
     assert str(found.evidence["line"]).startswith("test_watch.py:")

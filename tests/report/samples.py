@@ -32,6 +32,7 @@ from .live_samples import (
     THREE_WAY,
     VERIFICATION,
 )
+from .precision_samples import BARE_PRECISION, PRECISION
 from .trace_samples import EMPTY_TRACE, MANY_FINDINGS, REMEDIES, TRACE, TRACES, VERDICT
 
 CAPTURE = Capture(
@@ -166,4 +167,6 @@ RECORDS = {
     "not_verifiable": NOT_VERIFIABLE,
     "two_files": TWO_FILES,
     "traces": TRACES,
+    "precision": PRECISION,
+    "bare_precision": BARE_PRECISION,
 }

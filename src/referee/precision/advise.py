@@ -16,29 +16,28 @@ from referee.precision.control import FP16, Setting
 from referee.precision.elsewhere import (
     differences,
     elsewhere_findings,
-    first_sentence,
     other_device,
     record_elsewhere,
 )
+from referee.precision.errors import first_sentence
 from referee.precision.findings import range_findings, static_findings, watch_step
 from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
 from referee.precision.passes import Pass, run_pass
 from referee.precision.pays import BATCH_SIZES, find_pays_from, measure_points
 from referee.precision.policy import policies
-from referee.precision.subject import Subject, make_subject
-from referee.precision.timing import settings_for, time_casts, time_settings
+from referee.precision.rows import timing_rows
+from referee.precision.subject import Subject, make_subject, restored
+from referee.precision.timing import in_setting, settings_for, time_casts, time_settings
 from referee.precision.updates import count_lost_updates
 from referee.precision.verdict import judge
 from referee.precision.waits import count_scaler_waits
-from referee.records.compare import Comparison
 from referee.records.finding import Finding, Scalar
 from referee.records.precision import (
     AutocastAudit,
     GradientRange,
     PaysFrom,
     PrecisionReport,
-    PrecisionTiming,
     ScalerForecast,
 )
 from referee.units import NS_PER_S
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
     from referee.device.protocol import Device
 
 Step: TypeAlias = Callable[[], object]
+Builder: TypeAlias = Callable[[int], tuple[Step, Any, Any]]
+"""Batch size → step, model and optimizer (``None`` where the step carries none)."""
 
 BUDGET_NS = 25 * NS_PER_S
 """Wall clock for everything. The first backward of each kind is made whatever it takes."""
@@ -85,17 +86,17 @@ def advise(
     target: Source | None = None,
     method: Mapping[str, Scalar] | None = None,
     findings: Sequence[Finding] = (),
-    build: Callable[[int], tuple[Step, Any, Any]] | None = None,
+    build: Builder | None = None,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     stage: Callable[[str], None] = lambda _: None,
     progress: ProgressCallback = no_progress,
 ) -> PrecisionReport:
     """Answer for ``step`` on ``device``: audit, ranges, scaler, timing, verdict. The step's state is put back.
 
-    ``low`` are the low precisions considered; the first is the one audited. ``own_sites`` says that the step enters
-    autocast itself. ``build`` gives step, model and optimizer at another batch size; with it, it is found out from
-    which of ``batch_sizes`` a lower precision pays. ``stage`` is told what is being done. What the step raises passes
-    through.
+    ``low`` are the low precisions considered; the first that runs is the one audited. ``own_sites`` says that the step
+    enters autocast itself. ``build`` gives step, model and optimizer at another batch size; with it, it is found out
+    from which of ``batch_sizes`` a lower precision pays. ``stage`` is told what is being done. What the step raises as
+    it stands passes through; what it raises in a low precision is the reason why that one is left out.
     """
     subject = make_subject(
         step, device_type=device.name.partition(":")[0], model=model, optimizer=optimizer, own_sites=own_sites
@@ -103,100 +104,117 @@ def advise(
     clock = Clock(device, budget_ns)
     stage("wrong use")
     misused = watch_step(subject)
-    stage("gradients in float32")
+    failed = {name: why for name in low if (why := why_not_run(subject, name))}
+    stage("gradients")
     gradients = measure_gradients(subject)
-    stage("autocast audit")
-    recorded, audited = _audit(subject, low)
-    stage("gradient ranges")
     ranges = _ranges(subject, gradients, clock) if gradients.reference.trained else None
     activations = measure_activations(subject)
+    stage("autocast")
+    recorded = _audit(subject, low, failed)
+    audited = None if recorded is None else _audit_record(subject, recorded)
     stage("error against float64")
-    wrong, why_not = _errors(subject, gradients, ranges, low)
+    wrong, why_no_errors = _errors(subject, gradients, ranges, [name for name in low if name not in failed])
     stage("timing")
-    settings = settings_for(device, names=low)
-    timed = time_settings(
+    settings = [setting for setting in settings_for(device, names=low) if setting.name not in failed]
+    plan = Plan(budget_ns=int(_TIMING_FRAC * budget_ns), clocks=("settled_amortised",))
+    compared = time_settings(
         subject,
         settings,
         device=device,
-        plan=Plan(budget_ns=int(_TIMING_FRAC * budget_ns), clocks=("settled_amortised",)),
+        plan=plan,
         seen=seen,
         target=target,
         method=method,
         name=name,
         progress=progress,
-    ).comparison
+    )
     casts_ns = None if recorded is None else time_casts(cast_shapes(recorded.recording.casts), device=device)
-    timing = timing_rows(timed, wrong, audited=audited.dtype if audited else "", casts_ns=casts_ns, why_not=why_not)
-    audited = None if audited is None else replace(audited, casts_ns=casts_ns)
+    timing = timing_rows(
+        compared,
+        wrong,
+        audited=audited.dtype if audited else "",
+        casts_ns=casts_ns,
+        failed=failed,
+        why_no_errors=why_no_errors,
+    )
+    stage("batch sizes")
+    sweep = _Sweep(subject=subject, settings=settings, sizes=batch_sizes, clock=clock, progress=progress)
     return PrecisionReport(
         name=name,
         verdict=judge(timing=timing, gradients=ranges, activations=activations, autocast=audited),
-        autocast=audited,
+        autocast=None if audited is None else replace(audited, casts_ns=casts_ns),
         gradients=ranges,
         activations=activations,
         scaler=None if ranges is None else _forecast(subject, ranges),
         timing=timing,
-        pays_from=_pays_from(
-            subject, settings, build=build, sizes=batch_sizes, clock=clock, stage=stage, progress=progress
-        ),
-        provenance=timed.provenance,
+        pays_from=() if build is None or len(settings) < 2 else sweep.run(build),
+        provenance=compared.provenance,
         findings=(
             *findings,
             *misused,
             *static_findings(subject),
             *range_findings(ranges, activations),
             *(elsewhere_findings(audited.elsewhere) if audited else ()),
-            *timed.findings,
+            *compared.findings,
         ),
     )
 
 
-def _pays_from(
-    subject: Subject,
-    settings: Sequence[Setting],
-    *,
-    build: Callable[[int], tuple[Step, Any, Any]] | None,
-    sizes: Sequence[int],
-    clock: Clock,
-    stage: Callable[[str], None],
-    progress: ProgressCallback,
-) -> tuple[PaysFrom, ...]:
-    """The batch sizes, where the step can be built at others."""
-    if build is None or not sizes:
-        return ()
-    stage("batch sizes")
+@dataclass(frozen=True, kw_only=True)
+class _Sweep:
+    """The comparison at several batch sizes."""
 
-    def made(size: int) -> Subject:
+    subject: Subject
+    settings: Sequence[Setting]
+    sizes: Sequence[int]
+    clock: Clock
+    progress: ProgressCallback
+
+    def run(self, build: Builder) -> tuple[PaysFrom, ...]:
+        """From which batch size does each low precision pay?"""
+        if not self.sizes:
+            return ()
+        points = measure_points(
+            lambda size: self._built(build, size),
+            self.settings,
+            sizes=self.sizes,
+            device=self.clock.device,
+            budget_ns=int(_SWEEP_FRAC * self.clock.budget_ns),
+            go_on=self.clock.before(1.0),
+            progress=self.progress,
+        )
+        return find_pays_from(points, [setting.name for setting in self.settings[1:]])
+
+    def _built(self, build: Builder, size: int) -> Subject:
         step, model, optimizer = build(size)
+        own_sites = self.subject.own_sites
         return make_subject(
-            step, device_type=subject.device_type, model=model, optimizer=optimizer, own_sites=subject.own_sites
+            step, device_type=self.subject.device_type, model=model, optimizer=optimizer, own_sites=own_sites
         )
 
-    points = measure_points(
-        made,
-        settings,
-        sizes=sizes,
-        device=clock.device,
-        budget_ns=int(_SWEEP_FRAC * clock.budget_ns),
-        go_on=clock.before(1.0),
-        progress=progress,
-    )
-    return find_pays_from(points, [setting.name for setting in settings[1:]])
+
+def why_not_run(subject: Subject, name: str) -> str:
+    """Why the step does not run in the low precision ``name`` here; empty where it does. One whole step is tried."""
+    setting = Setting(name=name, autocast=name)
+    try:
+        with restored(subject):
+            in_setting(subject, setting)()
+    except Exception as error:  # noqa: BLE001 - a missing kernel, or the user's own code: anything can come out
+        return f"{type(error).__name__}: {first_sentence(error)}"
+    return ""
 
 
 def _forecast(subject: Subject, ranges: GradientRange) -> ScalerForecast | None:
     found = forecast(ranges)
-    if found is None or not subject.optimizers:
+    if found is None or not subject.optimizers or why_not_run(subject, "float16"):
         return found
-    try:
-        return replace(found, waits_per_step=count_scaler_waits(subject))
-    except (RuntimeError, NotImplementedError):  # an operator without an fp16 kernel here
-        return found
+    return replace(found, waits_per_step=count_scaler_waits(subject))
 
 
 def _ranges(subject: Subject, gradients: Gradients, clock: Clock) -> GradientRange:
-    lost = count_lost_updates(subject)
-    return report_gradients(subject, gradients, lost_updates=lost, go_on=clock.before(_RANGE_FRAC))
+    return report_gradients(
+        subject, gradients, lost_updates=count_lost_updates(subject), go_on=clock.before(_RANGE_FRAC)
+    )
 
 
 def _errors(
@@ -205,14 +223,10 @@ def _errors(
     """The errors of each precision by name, or why there are none."""
     try:
         reference = float64_pass(subject)
-    except (RuntimeError, TypeError, NotImplementedError) as error:  # code that insists on float32
+    except Exception as error:  # noqa: BLE001 - user code that insists on float32: anything can come out
         return {}, f"no float64 reference: {first_sentence(error)}"
     found = {"float32": errors(gradients.reference, reference)}
-    for name in low:
-        try:
-            found[name] = errors(_low_pass(subject, name, ranges), reference)
-        except (RuntimeError, NotImplementedError) as error:  # an operator without a kernel for it here
-            return found, f"{name} does not run here: {first_sentence(error)}"
+    found.update((name, errors(_low_pass(subject, name, ranges), reference)) for name in low)
     return found, ""
 
 
@@ -223,50 +237,12 @@ def _low_pass(subject: Subject, name: str, ranges: GradientRange | None) -> Pass
     return run_pass(subject, Setting(name=name, autocast=name))
 
 
-def timing_rows(
-    compared: Comparison, wrong: dict[str, Errors], *, audited: str, casts_ns: float | None, why_not: str = ""
-) -> tuple[PrecisionTiming, ...]:
-    """One row for each precision; the cast cost stands with the one that was audited."""
-    pairs = {pair.name: pair for pair in compared.pairs}
-    base_ns = compared.sides[0].median_ns
-    rows = []
-    for side in compared.sides:
-        pair = pairs.get(side.name)
-        error = wrong.get(side.name)
-        casts = casts_ns if side.name == audited else None
-        gain = None
-        if casts is not None and pair is not None and pair.ratio is not None and base_ns is not None:
-            gain = base_ns - (pair.ratio * base_ns - casts)
-        rows.append(
-            PrecisionTiming(
-                name=side.name,
-                median_ns=side.median_ns,
-                ratio=None if pair is None else pair.ratio,
-                ci_low=None if pair is None else pair.ci_low,
-                ci_high=None if pair is None else pair.ci_high,
-                answer="base" if pair is None else pair.answer,
-                casts_ns=casts,
-                kernel_gain_ns=gain,
-                loss_error=error.loss if error else None,
-                output_error=error.output if error else None,
-                gradient_error=error.gradient if error else None,
-                worst_gradient_error=error.worst_gradient if error else None,
-                worst_parameter=error.worst_parameter if error else "",
-                why_not=(pair.why if pair is not None and pair.ratio is None else "") or ("" if error else why_not),
-            )
-        )
-    return tuple(rows)
-
-
-def _audit(subject: Subject, low: Sequence[str]) -> tuple[Audit | None, AutocastAudit | None]:
-    """The audit in the first of the low precisions that runs here, compared with another device; else nothing."""
-    for name in low:
-        try:
-            recorded = audit(subject, Setting(name=name, autocast=name), policies=policies(subject.device_type))
-        except (RuntimeError, NotImplementedError):  # an operator without a kernel for it here
-            continue
-        return recorded, _audit_record(subject, recorded)
-    return None, None
+def _audit(subject: Subject, low: Sequence[str], failed: Mapping[str, str]) -> Audit | None:
+    """The audit in the first of the low precisions that runs here; ``None`` where none does."""
+    runs = [name for name in low if name not in failed]
+    if not runs:
+        return None
+    return audit(subject, Setting(name=runs[0], autocast=runs[0]), policies=policies(subject.device_type))
 
 
 def _audit_record(subject: Subject, recorded: Audit) -> AutocastAudit:

@@ -17,6 +17,7 @@ from typing import Any
 from referee.device.host import load_torch
 from referee.device.watching import tensors_in
 from referee.precision.control import BackwardReached, autocast_state
+from referee.precision.errors import first_sentence
 from referee.precision.intercept import Intercepts
 from referee.precision.place import module_stack
 from referee.precision.recorder import CallEvent, CallRecorder, OpRecorder, Recording
@@ -28,9 +29,6 @@ _GUARDED = ("contiguous", "__getitem__", "__setitem__", "copy_", "cuda")
 """Methods that ask for the device's guard before anything else, which a build without that device does not have."""
 
 _INSTEAD = {"binary_cross_entropy": "Use binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits instead."}
-
-_MOST_WORDS = 160
-"""Characters of an error that are shown: torch's messages go on for pages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +69,6 @@ def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewher
             if "unsafe to autocast" in str(error):
                 banned, stopped = found.calls[-1].name if found.calls else "", ""
     return Elsewhere(device_type=device_type, recording=found, stopped=stopped, banned=banned)
-
-
-def first_sentence(error: BaseException) -> str:
-    """The beginning of what ``error`` says, in one line."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    sentence = text.split(". ")[0].rstrip(".")
-    return sentence if len(sentence) <= _MOST_WORDS else f"{sentence[:_MOST_WORDS]}…"
 
 
 def _reached(*args: Any, **kwargs: Any) -> None:

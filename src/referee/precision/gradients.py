@@ -15,6 +15,7 @@ import numpy as np
 
 from referee.device.host import load_torch
 from referee.precision.control import BF16, FLOAT32, FP16
+from referee.precision.errors import first_sentence
 from referee.precision.formats import FLOAT16, Floats, Magnitudes
 from referee.precision.passes import Pass, run_pass
 from referee.precision.subject import Subject
@@ -111,7 +112,6 @@ def report_gradients(
     )
     at_one = next(point for point in scales if point.exponent == 0)
     low, high = _window(scales, loss_frac=loss_frac, run=bool(losses))
-    bf16 = None if why_not else compare_passes(gradients.reference, run_pass(subject, BF16)).zero_frac
     return GradientRange(
         basis="run" if losses else "cast",
         elements=elements,
@@ -123,7 +123,7 @@ def report_gradients(
         scale_low=low,
         scale_high=high,
         loss_frac=loss_frac,
-        zero_frac_bf16=bf16,
+        zero_frac_bf16=_bf16_loss(subject, gradients.reference),
         lost_updates_bf16_frac=_lost_frac(lost_updates, elements),
         scales=scales,
         parameters=tuple(
@@ -133,6 +133,14 @@ def report_gradients(
         binades=tuple(Binade(exponent=e, count=count) for e, count in gradients.together.binades()),
         why_not=why_not,
     )
+
+
+def _bf16_loss(subject: Subject, reference: Pass) -> float | None:
+    """The share that vanishes in a real bf16 backward; ``None`` where none runs here."""
+    try:
+        return compare_passes(reference, run_pass(subject, BF16)).zero_frac
+    except Exception:  # noqa: BLE001 - a missing bf16 kernel, or the user's own code; the timing row says why
+        return None
 
 
 def _real_losses(
@@ -155,8 +163,8 @@ def _real_losses(
         for good in (_few_vanish(loss_frac), _none_overflows):
             while go_on() and (middle := _between(losses, good)) is not None:
                 losses[middle] = _at(subject, reference, middle)
-    except (RuntimeError, NotImplementedError) as error:  # an operator without an fp16 kernel here
-        return losses, f"no fp16 backward here: {str(error).splitlines()[0]}"
+    except Exception as error:  # noqa: BLE001 - a missing fp16 kernel, or the user's own code
+        return losses, f"no fp16 backward here: {first_sentence(error)}"
     return losses, ""
 
 

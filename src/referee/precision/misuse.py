@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from referee.device.host import load_torch
@@ -11,7 +11,7 @@ from referee.precision.intercept import Intercepts
 from referee.precision.place import user_line
 from referee.precision.seen import Held, ScalerLog, Seen
 from referee.precision.weights import half_weight_finding
-from referee.records.finding import Finding, Scalar
+from referee.records.finding import Finding, Scalar, Severity
 
 OnCollapse = Literal["raise", "announce"]
 
@@ -34,6 +34,7 @@ class Watcher:
         self.skipped_last = False
         self.in_scaler_step = 0
         self.steps_before = 0
+        self.clipped_scale: float | None = None
         self.contexts: list[Any] = []
         self.low_dtypes: dict[str, None] = {}
 
@@ -47,23 +48,32 @@ class Watcher:
         on.wrap(scalers, "update", after=self.after_update)
         on.wrap(torch.autograd, "backward", before=self.before_backward)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
-            on.wrap(torch.nn.utils, name, before=self.before_clip)
+            on.wrap(torch.nn.utils, name, before=self.before_clip, after=self.after_clip)
         on.wrap(torch.autocast, "__init__", after=self.after_autocast_made)
         on.wrap(torch.autocast, "__enter__", before=self.on_enter)
         on.wrap(torch.autocast, "__exit__", after=self.on_leave)
         on.hook_steps(before=self.before_step, after=self.after_step)
         on.wrap_schedulers(self.before_scheduler)
 
-    def note(self, code: str, message: str, *, hint: str, severity: str = "warning", **evidence: Scalar) -> None:
+    def note(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str,
+        severity: Severity = "warning",
+        also: Mapping[str, Scalar] | None = None,
+        **evidence: Scalar,
+    ) -> None:
         """One finding with the user's line."""
         line = user_line()
         place = f" ({line})" if line else ""
         self.seen.note(
             Finding(
                 code=code,
-                severity=severity,  # type: ignore[arg-type]  # the callers below write only severities
+                severity=severity,
                 message=f"{message}{place}.",
-                evidence={"line": line, **evidence},
+                evidence={"line": line, **evidence, **(also or {})},
                 hint=hint,
             )
         )
@@ -250,25 +260,38 @@ class Watcher:
     # Clipping, steps, schedulers ------------------------------------------------------------------------------------
 
     def before_clip(self, owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Clipping gradients that still carry the scale."""
+        """Do the gradients that are about to be clipped still carry a scale?"""
         given = args[0] if args else kwargs.get("parameters")
         if given is None or isinstance(given, Iterator):
             # Reading an iterator would take it from the caller; the parameters of a module come as one. All that is
             # known then is what carries a scale now.
-            scales = [held.scale for held in self.held.values() if held.scale != 1.0]
+            held = list(self.held.values())
         else:
             parameters = [given] if isinstance(given, self.torch.Tensor) else list(given)
-            scales = [
-                self.held[id(p)].scale for p in parameters if id(p) in self.held and self.held[id(p)].scale != 1.0
-            ]
-        if not scales:
+            held = [self.held[id(p)] for p in parameters if id(p) in self.held]
+        self.clipped_scale = next((one.scale for one in held if one.scale != 1.0), None)
+
+    def after_clip(self, owner: Any, args: Sequence[Any], result: Any, kwargs: dict[str, Any]) -> None:
+        """Gradients that carried the scale were clipped: what did that do to the update?"""
+        scale = self.clipped_scale
+        if scale is None:
             return
+        said: dict[str, Scalar] = {"scale": scale}
+        words = "after unscaling the update is too small"
+        limit = args[1] if len(args) > 1 else kwargs.get("max_norm")
+        if isinstance(result, self.torch.Tensor) and isinstance(limit, (int, float)) and limit > 0:
+            seen = float(result)
+            shrunk = max(1.0, seen / limit) / max(1.0, seen / scale / limit)
+            said.update(norm_seen=seen, norm=seen / scale, max_norm=float(limit), too_small_by=shrunk)
+            words = (
+                f"clipping saw the norm {seen:.4g} instead of {seen / scale:.4g}, so the update is {shrunk:.4g} times "
+            )
+            words += "too small"
         self.note(
             "clip-before-unscale",
-            f"Gradients are clipped while they still carry the loss scale of {scales[0]:g}: after unscaling the update "
-            "is that much too small",
+            f"Gradients are clipped while they still carry the loss scale of {scale:g}: {words}",
             hint="Call scaler.unscale_(optimizer) before clipping.",
-            scale=scales[0],
+            also=said,
         )
 
     def before_step(self, optimizer: Any) -> None:
@@ -326,7 +349,7 @@ class Watcher:
             hint=f"Say which: torch.autocast({context.device!r}, dtype=torch.{word}).",
             severity="info",
             dtype=word,
-            **{f"default_{kind}": name for kind, name in defaults.items()},
+            also={f"default_{kind}": name for kind, name in defaults.items()},
         )
 
     def on_enter(self, context: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

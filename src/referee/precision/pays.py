@@ -10,7 +10,7 @@ from referee.bench.plan import Plan, ProgressCallback, no_progress
 from referee.precision.control import Setting
 from referee.precision.subject import Subject
 from referee.precision.timing import time_settings
-from referee.records.compare import Pair
+from referee.records.compare import Comparison, Pair
 from referee.records.precision import PaysFrom
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def measure_points(
         found = time_settings(
             build(size), settings, device=device, plan=plan, name=f"batch size {size}", progress=progress
         )
-        points.append(Point(batch_size=size, pairs=found.comparison.pairs))
+        pairs = found.pairs if isinstance(found, Comparison) else ()
+        points.append(Point(batch_size=size, pairs=pairs))
     return tuple(points)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from referee.bench.compare import COMPARED, Candidate, compare
@@ -16,6 +16,7 @@ from referee.precision.recorder import CastEvent
 from referee.precision.subject import Subject, restored
 from referee.records.compare import Comparison
 from referee.records.finding import Scalar
+from referee.records.measurement import Measurement
 from referee.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -37,14 +38,6 @@ _MOST_CAST_BYTES = 1 << 30
 """Casts of more than this are timed in part, and the time is scaled up by the bytes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timed:
-    """The comparison, and which settings took part, in its order."""
-
-    comparison: Comparison
-    settings: tuple[Setting, ...]
-
-
 def settings_for(device: Device, *, names: Sequence[str] = ("bfloat16", "float16")) -> tuple[Setting, ...]:
     """Float32, TF32 where the device has it, and the low precisions asked for."""
     torch = load_torch()
@@ -64,13 +57,25 @@ def time_settings(
     method: Mapping[str, Scalar] | None = None,
     name: str = "",
     progress: ProgressCallback = no_progress,
-) -> Timed:
+) -> Comparison | Measurement:
     """Compare the settings, whole steps interleaved; fp16 training runs with a ``GradScaler``, as it would have to.
 
-    The weights move while this runs (the optimizer is a part of the step) and are put back.
+    One setting alone is measured. The weights move while this runs (the optimizer is a part of the step) and are put
+    back.
     """
     with restored(subject):
-        found = compare(
+        if len(settings) == 1:
+            return measure(
+                in_setting(subject, settings[0]),
+                device=device,
+                plan=plan,
+                name=name,
+                observation=seen,
+                target=target,
+                method=method,
+                progress=progress,
+            )
+        return compare(
             [replace(_candidate(subject, setting, seen), target=target, method=method or {}) for setting in settings],
             device=device,
             plan=plan,
@@ -78,7 +83,6 @@ def time_settings(
             ignoring=PRECISION_KEYS,
             progress=progress,
         )
-    return Timed(comparison=found, settings=tuple(settings))
 
 
 def _candidate(subject: Subject, setting: Setting, seen: Seen | None) -> Candidate:
@@ -147,8 +151,3 @@ def _like(torch: Any, cast: CastEvent, device: Device) -> Any:
     kind = "cpu" if device.name == "cpu" else device.name
     made = torch.empty_strided(cast.shape, cast.stride, dtype=getattr(torch, cast.source), device=kind)
     return made.normal_() if made.is_floating_point() and 0 not in cast.stride else made.fill_(1)
-
-
-def scaled(setting: Setting, scale: float) -> Setting:
-    """``setting`` with this loss scale."""
-    return replace(setting, scale=scale)

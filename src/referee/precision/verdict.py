@@ -15,6 +15,9 @@ from referee.records.precision import (
 )
 from referee.units import format_frac, format_ns, format_number
 
+DOES_NOT_RUN = "does not run"
+"""The answer of a row whose precision raised."""
+
 _NAMES: dict[str, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bf16 autocast", "float16": "fp16 autocast"}
 
 
@@ -46,16 +49,17 @@ def judge(
 def _choose(
     faster: dict[str, PrecisionTiming], timing: Sequence[PrecisionTiming], activations: Sequence[ActivationRange]
 ) -> DtypeAnswer:
-    measured = [row for row in timing if row.answer in ("faster", "slower", "same")]
-    if not measured:
+    others = [row for row in timing if row.name != "float32"]
+    if others and all(row.answer == DOES_NOT_RUN for row in others):
+        return "float32"
+    if not any(row.answer in ("faster", "slower", "same") for row in others):
         return "cannot-tell"
     overflowing = any(row.headroom < 1 for row in activations)
     low = {name: row.ratio or 1.0 for name, row in faster.items()}
     if overflowing:
         low.pop("float16", None)
     if not low:
-        undecided = [row for row in timing if row.answer == "cannot-tell" and not row.why_not]
-        return "cannot-tell" if undecided else "float32"
+        return "cannot-tell" if any(row.answer == "cannot-tell" for row in others) else "float32"
     if "float16" in low and ("bfloat16" not in low or low["float16"] < 0.9 * low["bfloat16"]):
         return "float16"
     best = min(low, key=lambda name: low[name])
@@ -65,13 +69,8 @@ def _choose(
 
 
 def _scaler(dtype: DtypeAnswer, gradients: GradientRange | None) -> bool | None:
-    if dtype != "float16":
-        return False if dtype != "cannot-tell" else None
-    if gradients is None:
-        return None
-    # Gradients change as training goes on; a loss scale costs nothing where it is not needed, so fp16 without one is
-    # never advised.
-    return True
+    """fp16 training is never advised without a scaler: gradients change as training goes on, and it costs little."""
+    return None if dtype == "cannot-tell" else dtype == "float16" and gradients is not None
 
 
 def _line_dtype(
@@ -83,10 +82,13 @@ def _line_dtype(
     if dtype == "cannot-tell":
         return f"dtype: cannot tell, because {_undecided(timing)}.{_by_range(gradients)}"
     words = _NAMES[dtype]
+    if dtype == "float16" and gradients is None:
+        return f"dtype: {words}; a scaler only matters to training, and nothing is trained here."
     if dtype == "float16":
         return f"dtype: {words}, with a GradScaler{_window_words(gradients)}."
+    none_runs = all(row.answer == DOES_NOT_RUN for row in timing if row.name != "float32")
     because = {
-        "float32": "no lower precision is faster here",
+        "float32": "no lower precision runs here" if none_runs else "no lower precision is faster here",
         "tf32": "it is the fastest here and keeps float32's range",
         "bfloat16": "it has float32's range",
     }[dtype]

@@ -23,6 +23,7 @@ from referee.records.precision import (
     PaysFrom,
     PrecisionReport,
     PrecisionTiming,
+    PrecisionVerdict,
     ScalerForecast,
 )
 from referee.report.findings import alarm_blocks, finding_blocks
@@ -68,11 +69,15 @@ def precision_headline(report: PrecisionReport) -> Headline:
     verdict = report.verdict
     first, *rest = verdict.lines or ("",)
     return Headline(
-        figure=_FIGURES[verdict.dtype],
+        figure=_figure(verdict),
         sentence=first,
         context=(*rest, *context_lines(report.provenance)),
         tone=_TONES.get(verdict.dtype, "good"),
     )
+
+
+def _figure(verdict: PrecisionVerdict) -> str:
+    return "fp16 autocast" if verdict.dtype == "float16" and not verdict.scaler else _FIGURES[verdict.dtype]
 
 
 def _timing(rows: tuple[PrecisionTiming, ...]) -> tuple[Block, ...]:
@@ -80,14 +85,14 @@ def _timing(rows: tuple[PrecisionTiming, ...]) -> tuple[Block, ...]:
         return ()
     columns = (
         Column(title="Precision"),
-        Column(title="Step", align="right"),
-        Column(title="Time over float32", align="right"),
-        Column(title="Interval", align="right", priority=2),
-        Column(title="Answer"),
-        Column(title="Casts", align="right", priority=3),
-        Column(title="Rest gains", align="right", priority=3),
-        Column(title="Output error", align="right", priority=2),
-        Column(title="Gradient error", align="right"),
+        Column(title="Step", align="right", priority=2),
+        Column(title="Ratio", align="right"),
+        Column(title="Interval", align="right", priority=3),
+        Column(title="Answer", priority=2),
+        Column(title="Casts", align="right", priority=5),
+        Column(title="Rest gains", align="right", priority=5),
+        Column(title="Output error", align="right", priority=4),
+        Column(title="Gradient error", align="right", priority=3),
     )
     cells = tuple(
         (
@@ -103,9 +108,10 @@ def _timing(rows: tuple[PrecisionTiming, ...]) -> tuple[Block, ...]:
         )
         for row in rows
     )
-    why = next((row.why_not for row in rows if row.why_not), "")
+    why = " ".join(f"{row.name}: {row.why_not}." for row in rows if row.why_not)
     caption = (
-        "Errors: norm of the difference from float64 on the same inputs, over the norm. fp16 runs with a GradScaler."
+        "Ratio: time over float32's. Errors: norm of the difference from float64 on the same inputs, over the norm. "
+        "fp16 training runs with a GradScaler."
     )
     return (
         Heading(text="Side by side"),
@@ -201,10 +207,10 @@ def _scales(ranges: GradientRange) -> tuple[Block, ...]:
     columns = (
         Column(title="Loss scale"),
         Column(title="Vanish (run)", align="right"),
-        Column(title="Vanish (cast)", align="right"),
-        Column(title="Subnormal", align="right", priority=2),
-        Column(title="Overflow (run)", align="right"),
-        Column(title="Overflow (cast)", align="right", priority=2),
+        Column(title="Vanish (cast)", align="right", priority=3),
+        Column(title="Subnormal", align="right", priority=4),
+        Column(title="Overflow (run)", align="right", priority=2),
+        Column(title="Overflow (cast)", align="right", priority=4),
     )
     rows = tuple(
         (
@@ -226,10 +232,10 @@ def _parameters(ranges: GradientRange) -> Table:
     columns = (
         Column(title="Parameter", fit="shorten"),
         Column(title="Vanish (run)", align="right"),
-        Column(title="Vanish (cast)", align="right"),
-        Column(title="Subnormal", align="right", priority=2),
-        Column(title="Largest", align="right", priority=2),
-        Column(title="bf16 updates lost", align="right", priority=3),
+        Column(title="Vanish (cast)", align="right", priority=2),
+        Column(title="Subnormal", align="right", priority=3),
+        Column(title="Largest", align="right", priority=3),
+        Column(title="bf16 updates lost", align="right", priority=4),
     )
     rows = tuple(
         (
@@ -275,8 +281,8 @@ def _activations(report: PrecisionReport) -> tuple[Block, ...]:
         return ()
     columns = (
         Column(title="Module", fit="shorten"),
-        Column(title="Largest output", align="right"),
-        Column(title="65,504 is larger by", align="right"),
+        Column(title="Largest", align="right"),
+        Column(title="65,504 over it", align="right", priority=2),
     )
     rows = tuple(
         (row.module, f"{row.largest:.4g}", f"{format_number(row.headroom)}×") for row in report.activations[:6]
@@ -295,13 +301,13 @@ def _autocast(audit: AutocastAudit) -> tuple[Block, ...]:
     )
     columns = (
         Column(title="Casts by"),
-        Column(title="Phase", priority=2),
-        Column(title="Of"),
-        Column(title="From"),
-        Column(title="To"),
+        Column(title="Phase", priority=5),
+        Column(title="Of", priority=2),
+        Column(title="From", priority=3),
+        Column(title="To", priority=3),
         Column(title="Number", align="right"),
-        Column(title="Repeated", align="right", priority=2),
-        Column(title="Bytes", align="right", priority=2),
+        Column(title="Repeated", align="right", priority=4),
+        Column(title="Bytes", align="right", priority=4),
     )
     rows = tuple(
         (
@@ -328,13 +334,13 @@ def _autocast(audit: AutocastAudit) -> tuple[Block, ...]:
 def _ops(ops: tuple[AutocastOp, ...]) -> Table:
     shown = [op for op in ops if op.phase == "forward"][:_MOST_OPS]
     columns = (
-        Column(title="Operator (forward)"),
-        Column(title="In", fit="wrap"),
-        Column(title="Out"),
-        Column(title="Calls", align="right"),
-        Column(title="Casts", align="right"),
+        Column(title="Operator (forward)", fit="shorten"),
+        Column(title="In", fit="wrap", priority=3),
+        Column(title="Out", priority=2),
+        Column(title="Calls", align="right", priority=3),
+        Column(title="Casts", align="right", priority=4),
         Column(title="Why"),
-        Column(title="Where", fit="shorten", priority=2),
+        Column(title="Where", fit="shorten", priority=5),
     )
     rows = tuple(
         (
@@ -363,11 +369,11 @@ def _elsewhere(audit: AutocastAudit) -> tuple[Block, ...]:
     if not audit.elsewhere:
         return heading, Paragraph(text="The same in every call of the forward pass.")
     columns = (
-        Column(title="Call"),
-        Column(title="Where", fit="shorten"),
-        Column(title="Here"),
+        Column(title="Call", fit="shorten"),
+        Column(title="Where", fit="shorten", priority=4),
+        Column(title="Here", priority=2),
         Column(title=audit.elsewhere_device, fit="wrap"),
-        Column(title="Calls", align="right"),
+        Column(title="Calls", align="right", priority=3),
     )
     rows = tuple((d.call, d.place, d.here, d.there, format_count(d.count)) for d in audit.elsewhere[:_MOST_OPS])
     return heading, Table(
