@@ -23,6 +23,7 @@ from referee.trace.columns import (
 )
 from referee.trace.correlate import link
 from referee.trace.kinds import classify, unknown_categories
+from referee.trace.periodicity import periodic_steps
 from referee.trace.steps import find_steps, step_findings
 
 MOST_DEVICES = 1024
@@ -75,6 +76,8 @@ def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings) -
     rows = sort_rows(table, labels=labels)
     links = link(rows, names=labels.names)
     steps, steps_from = find_steps(rows, names=labels.names)
+    if not steps and (steps := periodic_steps(rows, links, names=labels.names)):
+        steps_from = "periodicity"
     findings = (
         *surroundings.findings,
         *_duration_findings(table),
