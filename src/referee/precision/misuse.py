@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from referee.device.host import load_torch
 from referee.errors import RefereeError
 from referee.precision.intercept import Intercepts
 from referee.precision.place import user_line
+from referee.precision.reach import found_infinite, parameters_of, walk
 from referee.precision.seen import Held, ScalerLog, Seen
 from referee.precision.weights import half_weight_finding
 from referee.records.finding import Finding, Scalar, Severity
@@ -210,7 +212,7 @@ class Watcher:
         if not scaler.is_enabled():
             return
         self.in_scaler_step -= 1
-        self.skipped_last = self.seen.steps == self.steps_before or _found_infinite(scaler, args[0])
+        self.skipped_last = self.seen.steps == self.steps_before or found_infinite(scaler, args[0])
         log = self.seen.scalers[id(scaler)]
         log.skipped += self.skipped_last
         for parameter in parameters_of(args[0]):
@@ -269,7 +271,8 @@ class Watcher:
         else:
             parameters = [given] if isinstance(given, self.torch.Tensor) else list(given)
             held = [self.held[id(p)] for p in parameters if id(p) in self.held]
-        self.clipped_scale = next((one.scale for one in held if one.scale != 1.0), None)
+        # A scale of 0 is announced as what it is.
+        self.clipped_scale = next((one.scale for one in held if one.scale not in (0.0, 1.0)), None)
 
     def after_clip(self, owner: Any, args: Sequence[Any], result: Any, kwargs: dict[str, Any]) -> None:
         """Gradients that carried the scale were clipped: what did that do to the update?"""
@@ -277,16 +280,14 @@ class Watcher:
         if scale is None:
             return
         said: dict[str, Scalar] = {"scale": scale}
-        words = "after unscaling the update is too small"
+        words = "what is clipped is not what the optimizer gets"
         limit = args[1] if len(args) > 1 else kwargs.get("max_norm")
-        if isinstance(result, self.torch.Tensor) and isinstance(limit, (int, float)) and limit > 0:
-            seen = float(result)
+        seen = float(result) if isinstance(result, self.torch.Tensor) else math.inf
+        if isinstance(limit, (int, float)) and limit > 0 and math.isfinite(seen):
             shrunk = max(1.0, seen / limit) / max(1.0, seen / scale / limit)
             said.update(norm_seen=seen, norm=seen / scale, max_norm=float(limit), too_small_by=shrunk)
-            words = (
-                f"clipping saw the norm {seen:.4g} instead of {seen / scale:.4g}, so the update is {shrunk:.4g} times "
-            )
-            words += "too small"
+            words = f"clipping saw the norm {seen:.4g} instead of {seen / scale:.4g}"
+            words += f", so the update is {shrunk:.4g} times too small" if shrunk > 1 else ""
         self.note(
             "clip-before-unscale",
             f"Gradients are clipped while they still carry the loss scale of {scale:g}: {words}",
@@ -383,34 +384,3 @@ class Watcher:
                     steps=log.steps,
                     scale=log.scales[-1] if log.scales else None,
                 )
-
-
-def _found_infinite(scaler: Any, optimizer: Any) -> bool:
-    """Whether a fused optimizer, which is always called, was told not to step."""
-    if not getattr(optimizer, "_step_supports_amp_scaling", False):
-        return False
-    found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
-    return any(bool(flag.item()) for flag in found.values())
-
-
-def parameters_of(optimizer: Any) -> list[Any]:
-    """The parameters of an optimizer, or of what wraps one."""
-    groups = getattr(optimizer, "param_groups", None) or []
-    return [parameter for group in groups for parameter in group["params"]]
-
-
-def walk(losses: Sequence[Any]) -> tuple[list[Any], set[Any]]:
-    """The leaves whose gradients a backward on ``losses`` accumulates, and every node on the way."""
-    found: dict[int, Any] = {}
-    stack = [loss.grad_fn for loss in losses if getattr(loss, "grad_fn", None) is not None]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found[id(variable)] = variable
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                stack.append(following)
-    return list(found.values()), seen
