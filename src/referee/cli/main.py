@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "verify": "does a saved number hold here?",
     "remedy": "which fixes pay here? applied, checked against eager, measured",
     "precision": "which dtype for this step, a scaler or not, and what does it gain here?",
+    "anatomy": "what is one operator's call made of?",
     "env": "what is this machine, and what can be measured on it?",
 }
 """Command → one line of help. Each has a module of its name in this package."""

@@ -73,11 +73,18 @@ CODES: dict[str, str] = {
     "differs-elsewhere": "calls whose results have another dtype under autocast on another device",
     "low-weights": "weights are kept in fewer bits than float32",
     "cast-cache-unsafe": "autocast's cache of weight casts loses gradients on this torch",
+    # anatomy
+    "no-probe": "no compiler or no build of it: the stages that need compiled code are missing",
+    "inference-tensor": "a tensor made in inference mode is where a gradient or an in-place update is needed",
+    "graph-held": "something kept between steps holds the graphs of earlier ones",
+    "backward-never-runs": "tensors are saved for a backward pass that does not run",
+    "remainder-large": "the stages do not add up to the whole",
     # traces
     "truncated": "the file ends in the middle: what is there was read",
     "unreadable": "one file of several could not be read",
     "repaired": "the text was not valid JSON and was repaired",
     "skipped-events": "events could not be read and were left out",
+    "left-out": "rows were left out on request",
     "unpaired-events": "begin or end events have no counterpart",
     "unusable-times": "events have a start or a duration that is no time",
     "no-steps": "the trace marks no steps",

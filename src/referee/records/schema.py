@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from referee.errors import SchemaError, UserError
+from referee.records.anatomy import Anatomy
 from referee.records.capture import Capture
 from referee.records.check import Check
 from referee.records.compare import Comparison
@@ -42,6 +43,7 @@ Record: TypeAlias = (
     | Verification
     | ShapeSet
     | PrecisionReport
+    | Anatomy
     | RemedyReport
 )
 
@@ -59,6 +61,7 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.shapes": (1, ShapeSet),
     "referee.traces": (1, TraceSet),
     "referee.precision": (1, PrecisionReport),
+    "referee.anatomy": (1, Anatomy),
     "referee.remedy": (1, RemedyReport),
 }
 """Schema name → current version and record type."""
@@ -77,6 +80,7 @@ referee.verify/1       first version
 referee.shapes/1       first version
 referee.traces/1       first version
 referee.precision/1    first version
+referee.anatomy/1      first version
 referee.remedy/1       first version
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from referee.records.anatomy import Anatomy
 from referee.records.capture import Capture
 from referee.records.check import Check
 from referee.records.compare import Comparison
@@ -18,6 +19,7 @@ from referee.records.schema import Record
 from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
+from referee.report.anatomy import compose_anatomy
 from referee.report.capture import compose_capture
 from referee.report.check import compose_check
 from referee.report.compare import compose_comparison
@@ -35,6 +37,7 @@ from referee.report.verify import compose_verification
 
 __all__ = [
     "compose",
+    "compose_anatomy",
     "compose_capture",
     "compose_check",
     "compose_comparison",
@@ -73,3 +76,4 @@ compose.register(ShapeSet, compose_shape_set)
 compose.register(Check, compose_check)
 compose.register(TraceDiff, compose_diff)
 compose.register(Environment, compose_environment)
+compose.register(Anatomy, compose_anatomy)

@@ -1,0 +1,419 @@
+"""With which arguments can an operator be called? Made up from its schema, and tried in a child process first.
+
+The names of arguments say much (``dim``, ``weight``, ``kernel_size``); where they do not, several values are tried,
+over tensors of several shapes and dtypes. A combination may kill the process (backward kernels, statistics that are
+missing), so that they are tried in a forked child, which reports the first that works.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from referee.anatomy.operator import Argument, Operator
+from referee.device.host import load_torch
+from referee.errors import CannotTell, OptionError, RefereeError
+
+MOST_TRIES = 160
+
+_CHILD_LIMIT_S = 20
+_CALL_LIMIT_S = 5
+
+_SHAPES: tuple[tuple[int, ...], ...] = (
+    (8,),
+    (4, 4),
+    (2, 4, 4),
+    (2, 3, 8, 8),
+    (),
+    (1, 3, 8),
+    (2, 3, 4, 4, 4),
+    (1,),
+    (4, 8),
+)
+"""In the order tried; small ones, because the cost of a call is asked for and not that of its arithmetic."""
+
+_DTYPES = ("float32", "int64", "bool", "complex64", "float64", "bfloat16")
+
+_INTS: Mapping[str, tuple[int, ...]] = {
+    "dim": (0, -1, 1),
+    "dim0": (0,),
+    "dim1": (1, 0),
+    "axis0": (0,),
+    "axis1": (1,),
+    "dim2": (1,),
+    "k": (1,),
+    "n": (4,),
+    "m": (4,),
+    "groups": (1,),
+    "start": (0,),
+    "end": (2,),
+    "step": (1,),
+    "index": (0,),
+    "size": (2,),
+    "length": (2,),
+    "num_classes": (4, -1),
+    "reduction": (1, 0),
+    "padding_idx": (-1,),
+    "diagonal": (0,),
+    "num_samples": (1,),
+    "window_length": (8,),
+    "n_fft": (4,),
+    "upscale_factor": (1,),
+    "downscale_factor": (1,),
+    "num_weights": (8,),
+    "num_groups": (1,),
+    "group": (1,),
+    "N": (2,),
+    "C": (3,),
+    "HxW": (64, 8),
+    "chunks": (2,),
+    "sections": (2,),
+    "split_size": (2,),
+    "steps": (4,),
+    "dimension": (0,),
+    "max_size": (2,),
+    "hidden_size": (4,),
+    "num_heads": (1,),
+    "num_head": (1,),
+    "embed_dim": (4,),
+}
+
+_INT_LISTS: Mapping[str, tuple[Sequence[int], ...]] = {
+    "dim": ([0], [-1], [0, 1]),
+    "kernel_size": ([2, 2], [2], [2, 2, 2]),
+    "stride": ([1, 1], [1], [1, 1, 1], []),
+    "padding": ([0, 0], [0], [0, 0, 0], [1, 1, 1, 1], [1, 1], [1, 1, 1, 1, 1, 1]),
+    "output_padding": ([0, 0], [0], [0, 0, 0]),
+    "dilation": ([1, 1], [1], [1, 1, 1]),
+    "output_size": ([4, 4], [4], [4, 4, 4]),
+    "pad": ([1, 1],),
+    "shifts": ([1],),
+    "repeats": ([1, 1, 1, 1, 1],),
+    "dims": ([0], [1, 0], [0, 1], [2, 1, 0], [3, 2, 1, 0]),
+    "split_sizes": ([4, 4], [2, 2], [1, 1]),
+    "indices": ([2], [1]),
+    "sections": ([2],),
+    "source": ([0],),
+    "destination": ([0],),
+    "normalized_shape": ([8], [4], [4, 4]),
+    "tile": ([1],),
+}
+
+_FLOATS: Mapping[str, float] = {"eps": 1e-5, "p": 0.5, "momentum": 0.1, "std": 1.0, "mean": 0.0, "lambd": 0.5}
+
+_STRINGS: Mapping[str, tuple[str, ...]] = {
+    "approximate": ("none",),
+    "reduce": ("sum", "mean"),
+    "mode": ("constant", "reduced", "mean"),
+    "rounding_mode": ("floor",),
+    "equation": ("ij,jk->ik", "i,i->i"),
+    "padding": ("valid", "same"),
+    "indexing": ("ij",),
+    "UPLO": ("L",),
+    "ord": ("fro", "nuc"),
+    "side": ("left",),
+    "interpolation": ("linear",),
+    "driver": ("gels",),
+    "reduction": ("mean",),
+}
+
+_INDEX_NAMES = frozenset({"index", "indices", "offsets", "target", "batch1_index", "idx", "positions", "lengths"})
+_MASK_NAMES = frozenset({"mask", "condition", "found_inf_mask"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Positional and keyword arguments in the order of the schema, without trailing defaults."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        """The tensors among them, those in lists included."""
+        return tuple(_tensors(self.args)) + tuple(_tensors(tuple(self.kwargs.values())))
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[Any]:
+    torch = load_torch()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What the user fixed: shapes of the tensors in order (one for all if only one is given), dtype, device."""
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtype: str | None = None
+    device: str = "cpu"
+
+
+def make_arguments(operator: Operator, wish: Wish | None = None) -> Arguments:
+    """Arguments with which ``operator`` can be called, tried in a child first.
+
+    Raises :class:`~referee.errors.OptionError` where the user's shapes do not fit, and
+    :class:`~referee.errors.CannotTell` where no combination works, with the last thing torch said.
+    """
+    wish = wish or Wish()
+    candidates = list(_candidates(operator, wish))
+    trial = try_in_child(operator, candidates)
+    if trial.works is None:
+        words = trial.words or "torch gave no reason"
+        if wish.shapes or wish.dtype:
+            raise OptionError(f"{operator.dotted} cannot be called with that: {words}.")
+        raise CannotTell(f"No arguments were found with which {operator.dotted} can be called: {words}.")
+    return build(operator, candidates[trial.works])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination to try: the shapes of the tensors, their dtype, and which of the further values to take."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    turn: int
+    device: str
+
+
+def _candidates(operator: Operator, wish: Wish) -> Iterator[Candidate]:
+    shapes = [wish.shapes] if wish.shapes else [(shape,) for shape in _SHAPES]
+    dtypes = [wish.dtype] if wish.dtype else _DTYPES
+    combinations = [
+        (turn + 2 * dtypes_index + shape_index, shape, dtype, turn)
+        for turn in range(6)
+        for dtypes_index, dtype in enumerate(dtypes)
+        for shape_index, shape in enumerate(shapes)
+    ]
+    # Diagonally, so that the likely ones of each kind come first.
+    for _, shape, dtype, turn in sorted(combinations, key=lambda item: item[0])[:MOST_TRIES]:
+        yield Candidate(shape, dtype, turn, wish.device)
+
+
+def build(operator: Operator, candidate: Candidate) -> Arguments:
+    """The arguments that ``candidate`` stands for; the same ones each time. Raises what torch raises."""
+    maker = _Maker(candidate)
+    values: list[tuple[Argument, Any]] = [(argument, maker.value(argument)) for argument in operator.arguments]
+    positional = [(argument, value) for argument, value in values if not argument.keyword]
+    while positional and _is_default(*positional[-1]):
+        positional.pop()
+    return Arguments(
+        args=tuple(value for _, value in positional),
+        kwargs={a.name: value for a, value in values if a.keyword and not _is_default(a, value)},
+    )
+
+
+def _is_default(argument: Argument, value: object) -> bool:
+    return argument.has_default and type(value) is type(argument.default) and bool(value == argument.default)
+
+
+class _Maker:
+    """Makes the values of one candidate."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._torch = load_torch()
+        self._candidate = candidate
+        self._made = 0
+
+    def value(self, argument: Argument) -> Any:
+        """A value for one argument: the default where there is one, ``None`` for what is optional, in early turns."""
+        turn = self._candidate.turn
+        if argument.has_default and not (argument.kind == "Tensor" and turn >= 4):
+            return argument.default
+        if argument.optional and turn < 3:
+            return None
+        return self._make(argument, turn)
+
+    def _make(self, argument: Argument, turn: int) -> Any:
+        kind, name = argument.kind, argument.name
+        if kind == "Tensor":
+            return self.tensor(name)
+        if kind.startswith("List[") and "Tensor" in kind:
+            return [self.tensor(name), self.tensor(name)]
+        if kind in ("int", "SymInt"):
+            return _turn(_INTS.get(name, (1, 0, 2)), turn)
+        if kind in ("List[int]", "List[SymInt]"):
+            return list(self._int_list(name, turn))
+        if kind == "float":
+            return _FLOATS.get(name, 0.5)
+        if kind == "number":
+            return _turn((2, 0.5, 1), turn)
+        if kind == "bool":
+            return turn % 2 == 1
+        if kind == "str":
+            return _turn(_STRINGS.get(name, ("none", "mean", "sum")), turn)
+        return self._special(argument, turn)
+
+    def _special(self, argument: Argument, turn: int) -> Any:
+        torch, kind = self._torch, argument.kind
+        made: dict[str, Any] = {
+            "ScalarType": torch.float32,
+            "Layout": torch.strided,
+            "Device": torch.device(self._candidate.device),
+            "MemoryFormat": torch.contiguous_format,
+            "Generator": None,
+            "List[number]": [1.0, 2.0],
+            "List[float]": [1.0, 1.0],
+            "List[bool]": [[True], [True, True], [True, True, True]][turn % 3],
+            "complex": 1 + 1j,
+        }
+        if kind not in made:
+            raise RefereeError(f"a {kind} cannot be made up")
+        return made[kind]
+
+    def _int_list(self, name: str, turn: int) -> Sequence[int]:
+        shape = self._candidate.shapes[0]
+        if name in ("size", "sizes", "input_size", "input_sizes", "self_size", "shape"):
+            return [shape, [-1], [2, 2], [8]][turn % 4] if turn else shape
+        if name == "dims" and turn == 0:
+            return list(range(len(shape)))[::-1]
+        if name == "repeats":
+            return [1] * max(1, len(shape))
+        values: Sequence[int] = _turn(_INT_LISTS.get(name, ([1], [2, 2], shape, [0])), turn)
+        return values
+
+    def tensor(self, name: str) -> Any:
+        """A tensor; values between 0.5 and 1.5, so that logarithms and divisions are ordinary ones."""
+        torch, candidate = self._torch, self._candidate
+        shape = candidate.shapes[min(self._made, len(candidate.shapes) - 1)]
+        if len(candidate.shapes) == 1:
+            shape = self._shape_by_name(name, shape)
+        self._made += 1
+        generator = torch.Generator().manual_seed(self._made)
+        if name in _INDEX_NAMES:
+            return torch.zeros(shape, dtype=torch.int64, device=candidate.device)
+        if name in _MASK_NAMES:
+            return (torch.rand(shape, generator=generator) > 0.5).to(candidate.device)
+        values = torch.rand(shape, generator=generator) + 0.5
+        return values.to(getattr(torch, candidate.dtype)).to(candidate.device)
+
+    def _shape_by_name(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Weights and biases by what kind of input there is and by the turn."""
+        turn = self._candidate.turn
+        if name == "weight" and len(shape) >= 3:
+            channels = shape[1]
+            return [(channels, channels, *([2] * (len(shape) - 2))), (channels,), shape[-1:]][turn % 3]
+        if name in ("bias", "running_mean", "running_var") and len(shape) >= 2:
+            return (shape[1],) if turn % 3 < 2 else shape[-1:]
+        if name in ("vec", "vec1", "vec2") or (name in ("weight", "bias") and turn == 3):
+            return shape[-1:]
+        if name == "repeats":
+            return ()
+        return shape
+
+
+def _turn(values: Sequence[Any], turn: int) -> Any:
+    return values[turn % len(values)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Which candidate works, or the last reason; ``killed`` counts those that killed the child."""
+
+    works: int | None
+    words: str = ""
+    killed: int = 0
+
+
+def try_in_child(operator: Operator, candidates: Sequence[Candidate]) -> Trial:
+    """Which of the candidates can be called? In a forked child, started again behind one that kills it."""
+    first, killed, words = 0, 0, ""
+    while first < len(candidates):
+        ended = _child(operator, candidates, first)
+        if ended.works is not None:
+            return Trial(works=ended.works, killed=killed)
+        words = ended.words or words
+        if ended.reached is None:
+            break
+        killed += 1
+        words = f"it ended the process with signal {ended.signal}"
+        first = ended.reached + 1
+        if killed >= 3:
+            break
+    return Trial(works=None, words=words, killed=killed)
+
+
+@dataclass(frozen=True)
+class _Ended:
+    works: int | None = None
+    reached: int | None = None
+    """The candidate that the child died of."""
+    signal: int = 0
+    words: str = ""
+
+
+def _child(operator: Operator, candidates: Sequence[Candidate], first: int) -> _Ended:
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover - the child's lines are not seen by the parent's coverage
+        try:
+            os.close(read_end)
+            _try_all(operator, candidates, first, write_end)
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as stream:
+        text = stream.read()
+    _, status = os.waitpid(pid, 0)
+    reached, works, words = _read_reports(text)
+    if works is not None:
+        return _Ended(works=works)
+    if os.WIFSIGNALED(status):
+        return _Ended(reached=reached if reached is not None else first, signal=os.WTERMSIG(status), words=words)
+    return _Ended(words=words)
+
+
+def _read_reports(text: bytes) -> tuple[int | None, int | None, str]:
+    """The last candidate begun, the one that works, and the last words; a record is (kind, number, length) and text."""
+    offset, reached, works, words = 0, None, None, ""
+    while offset + 9 <= len(text):
+        kind, number, length = struct.unpack_from("<cII", text, offset)
+        body = text[offset + 9 : offset + 9 + length].decode(errors="replace")
+        offset += 9 + length
+        if kind == b"t":
+            reached = number
+        elif kind == b"w":
+            works = number
+        else:
+            words = body
+    return reached, works, words
+
+
+def _try_all(operator: Operator, candidates: Sequence[Candidate], first: int, write_end: int) -> None:
+    """In the child: say which is tried, call it, say what came of it."""
+    torch = load_torch()
+    torch.set_num_threads(1)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)  # what dies writes its last words there
+    signal.alarm(_CHILD_LIMIT_S)
+
+    def report(kind: bytes, number: int, words: str = "") -> None:
+        body = words.encode()[:300]
+        os.write(write_end, struct.pack("<cII", kind, number, len(body)) + body)
+
+    call = operator.callable
+    for number in range(first, len(candidates)):
+        report(b"t", number)
+        try:
+            arguments = build(operator, candidates[number])
+            signal.alarm(_CALL_LIMIT_S)
+            call(*arguments.args, **arguments.kwargs)
+            call(*arguments.args, **arguments.kwargs)
+        except (RefereeError, Exception) as error:  # noqa: BLE001 - whatever an operator raises is its refusal
+            report(b"e", number, _first_sentence(str(error)))
+            continue
+        report(b"w", number)
+        return
+
+
+def _first_sentence(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else "an error without words"
+    return line.partition(". ")[0].rstrip(".")[:200]

@@ -1,0 +1,570 @@
+// Stops one operator's call at successive depths, so that a clock outside can tell what each layer costs.
+//
+// Nothing here reads a clock. A `Call` holds an operator and its arguments; its rungs are Python functions that take the
+// same arguments as the real one, do what the generated binding does, and go only so far: parse, release the lock,
+// allocate the outputs, set the iterator up, run the kernel, dispatch from a lower key, dispatch from the top, wrap the
+// result. All of them are called from Python in the same way, because a layer costs more there than in a tight loop of
+// its own, where one turn overlaps with the next. Two ways lead to an operator: typed, through the C++ signature that its kernels were
+// compiled with, as torch's own Python functions do, for the signatures listed in `TypedSignatures`; and boxed, through
+// a stack of values, as `torch.ops` does, for any schema.
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/add_cpu_dispatch.h>
+#include <ATen/ops/div_cpu_dispatch.h>
+#include <ATen/ops/exp_cpu_dispatch.h>
+#include <ATen/ops/maximum_cpu_dispatch.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
+#include <ATen/ops/mul_cpu_dispatch.h>
+#include <ATen/ops/neg_cpu_dispatch.h>
+#include <ATen/ops/sigmoid_cpu_dispatch.h>
+#include <ATen/ops/sin_cpu_dispatch.h>
+#include <ATen/ops/sqrt_cpu_dispatch.h>
+#include <ATen/ops/sub_cpu_dispatch.h>
+#include <ATen/ops/tanh_cpu_dispatch.h>
+#include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/utils/wrap_outputs.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/python_arg_parser.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace py = pybind11;
+using at::Scalar;
+using at::Tensor;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+namespace {
+
+// ---------------------------------------------------------------- typed calls
+
+// Owns one argument for as long as the loop runs, and hands it out as the signature wants it.
+template <class A> struct Held {
+  A value;
+  explicit Held(const IValue& v) : value(v.to<A>()) {}
+  A get() { return value; }
+};
+template <> struct Held<const Tensor&> {
+  Tensor value;
+  explicit Held(const IValue& v) : value(v.toTensor()) {}
+  const Tensor& get() { return value; }
+};
+template <> struct Held<Tensor&> {
+  Tensor value;
+  explicit Held(const IValue& v) : value(v.toTensor()) {}
+  Tensor& get() { return value; }
+};
+template <> struct Held<const Scalar&> {
+  Scalar value;
+  explicit Held(const IValue& v) : value(v.toScalar()) {}
+  const Scalar& get() { return value; }
+};
+template <> struct Held<const std::optional<Tensor>&> {
+  std::optional<Tensor> value;
+  explicit Held(const IValue& v) : value(v.toOptional<Tensor>()) {}
+  const std::optional<Tensor>& get() { return value; }
+};
+template <> struct Held<const std::optional<Scalar>&> {
+  std::optional<Scalar> value;
+  explicit Held(const IValue& v) : value(v.toOptional<Scalar>()) {}
+  const std::optional<Scalar>& get() { return value; }
+};
+template <> struct Held<at::IntArrayRef> {
+  std::vector<int64_t> value;
+  explicit Held(const IValue& v) : value(v.toIntVector()) {}
+  at::IntArrayRef get() { return value; }
+};
+template <> struct Held<c10::SymInt> {
+  c10::SymInt value;
+  explicit Held(const IValue& v) : value(v.toSymInt()) {}
+  c10::SymInt get() { return value; }
+};
+template <> struct Held<std::optional<c10::SymInt>> {
+  std::optional<c10::SymInt> value;
+  explicit Held(const IValue& v) { if (!v.isNone()) value = v.toSymInt(); }
+  std::optional<c10::SymInt> get() { return value; }
+};
+template <> struct Held<c10::SymIntArrayRef> {
+  std::vector<c10::SymInt> value;
+  explicit Held(const IValue& v) { for (auto i : v.toIntVector()) value.emplace_back(i); }
+  c10::SymIntArrayRef get() { return value; }
+};
+template <> struct Held<at::OptionalIntArrayRef> {
+  std::optional<std::vector<int64_t>> value;
+  explicit Held(const IValue& v) { if (!v.isNone()) value = v.toIntVector(); }
+  at::OptionalIntArrayRef get() { return value ? at::OptionalIntArrayRef(*value) : at::OptionalIntArrayRef(); }
+};
+template <> struct Held<std::string_view> {
+  std::string value;
+  explicit Held(const IValue& v) : value(v.toStringRef()) {}
+  std::string_view get() { return value; }
+};
+template <> struct Held<at::TensorList> {
+  std::vector<Tensor> value;
+  explicit Held(const IValue& v) : value(v.toTensorVector()) {}
+  at::TensorList get() { return value; }
+};
+template <> struct Held<const at::ITensorListRef&> {
+  std::vector<Tensor> value;
+  at::ITensorListRef ref;
+  explicit Held(const IValue& v) : value(v.toTensorVector()), ref(value) {}
+  const at::ITensorListRef& get() { return ref; }
+};
+
+struct TypedCall {
+  virtual ~TypedCall() = default;
+  virtual void call() = 0;
+  virtual void redispatch(DispatchKeySet keys) = 0;
+  virtual PyObject* call_and_wrap() = 0;
+};
+
+template <class Sig> struct TypedOf;
+template <class R, class... A> struct TypedOf<R(A...)> final : TypedCall {
+  c10::TypedOperatorHandle<R(A...)> op;
+  std::tuple<Held<A>...> held;
+
+  TypedOf(const OperatorHandle& handle, const Stack& args) : TypedOf(handle, args, std::index_sequence_for<A...>()) {}
+  template <size_t... I>
+  TypedOf(const OperatorHandle& handle, const Stack& args, std::index_sequence<I...>)
+      : op((check(handle), handle.typed<R(A...)>())), held(Held<A>(args.at(I))...) {}
+  static void check(const OperatorHandle& handle) {
+    if (handle.schema().arguments().size() != sizeof...(A)) throw std::invalid_argument("another number of arguments");
+  }
+
+  // The lock is released around the call, and taken again before the result is dropped or wrapped, as in torch.
+  void call() override { (void)released([&](auto&... h) -> R { return op.call(h.get()...); }); }
+  void redispatch(DispatchKeySet keys) override {
+    (void)released([&](auto&... h) -> R { return op.redispatch(keys, h.get()...); });
+  }
+  PyObject* call_and_wrap() override {
+    return torch::autograd::utils::wrap(released([&](auto&... h) -> R { return op.call(h.get()...); }));
+  }
+
+ private:
+  template <class F> R released(F f) {
+    py::gil_scoped_release no_lock;
+    return std::apply(f, held);
+  }
+};
+
+template <class Sig> struct Tag { using type = Sig; };
+template <class... Sigs> struct Signatures {};
+
+using T = const Tensor&;
+using S = const Scalar&;
+using OT = const std::optional<Tensor>&;
+using OS = const std::optional<Scalar>&;
+using I = int64_t;
+using SI = c10::SymInt;
+using Ints = at::IntArrayRef;
+using SInts = c10::SymIntArrayRef;
+using Dt = std::optional<at::ScalarType>;
+using Lay = std::optional<at::Layout>;
+using Dev = std::optional<at::Device>;
+using Pin = std::optional<bool>;
+using Mem = std::optional<at::MemoryFormat>;
+using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Many = std::vector<Tensor>;
+
+using TypedSignatures = Signatures<
+    Tensor(T), Tensor(T, T), Tensor(T, T, T), Tensor(T, S), Tensor(T, T, S), Tensor(S, T), Tensor(T, S, S),
+    Tensor(T, T, T, S), Tensor(T, T, T, S, S), Tensor(T, OS, OS), Tensor(T, OT, OT), Tensor(T, T, OT),
+    Tensor(T, I), Tensor(T, SI), Tensor(T, bool), Tensor(T, Dt), Tensor(T, I, I), Tensor(T, I, SI), Tensor(T, I, bool),
+    Tensor(T, I, Dt), Tensor(T, Ints), Tensor(T, SInts), Tensor(T, SInts, bool), Tensor(T, std::string_view),
+    Tensor(T, at::OptionalIntArrayRef, bool, Dt), Tensor(T, Ints, bool), Tensor(T, Ints, bool, Dt),
+    Tensor(T, I, std::optional<SI>, std::optional<SI>, SI), Tensor(T, T, I), Tensor(T, T, bool), Tensor(T, I, T),
+    Tensor(T, I, T, bool), Tensor(T, I, T, T), Tensor(T, I, T, S), Tensor(T, T, SI, bool, bool), Tensor(T, Mem),
+    Tensor(T, double, bool), Tensor(at::TensorList), Tensor(at::TensorList, I), Tensor(const at::ITensorListRef&, I),
+    Tensor(SInts, Dt, Lay, Dev, Pin), Tensor(SInts, Dt, Lay, Dev, Pin, Mem), Tensor(SInts, S, Dt, Lay, Dev, Pin),
+    Tensor(S, Dt, Lay, Dev, Pin), Tensor(T, Dt, Lay, Dev, Pin, Mem), Tensor(T, Dt, Lay, Dev, Pin, bool, Mem),
+    Tensor(T, SInts, Dt, Lay, Dev, Pin), Tensor(T, SInts, SInts, std::optional<SI>),
+    Tensor&(Tensor&), Tensor&(Tensor&, T), Tensor&(Tensor&, S), Tensor&(Tensor&, T, S), Tensor&(Tensor&, T, T),
+    Tensor&(Tensor&, T, T, S), Tensor&(Tensor&, T, bool), Tensor&(Tensor&, OS, OS),
+    Two(T), Two(T, I, bool), Two(T, bool), Three(T, SInts, OT, OT, double), Tensor(T, SInts, OT, OT, double, bool),
+    Many(T, SI, I), Many(T, I), Many(T, I, I), bool(T), bool(T, T), I(T), SI(T), Scalar(T)>;
+
+template <class... Sigs>
+std::unique_ptr<TypedCall> find_typed(Signatures<Sigs...>, const OperatorHandle& op, const Stack& args) {
+  std::unique_ptr<TypedCall> found;
+  // A wrong signature is an error of c10's own check; the next one is tried.
+  auto attempt = [&](auto tag) {
+    using Sig = typename decltype(tag)::type;
+    if (found) return;
+    try { found = std::make_unique<TypedOf<Sig>>(op, args); } catch (const std::exception&) {}
+  };
+  (attempt(Tag<Sigs>{}), ...);
+  return found;
+}
+
+// ---------------------------------------------------------------- deeper rows of named operators
+
+// The kernel of the CPU key called past the dispatcher, and the same on an output that exists already.
+struct Deep {
+  std::function<void(const Stack&)> kernel;
+  std::function<void(Tensor&, const Stack&)> out;
+};
+
+#define UNARY(name)                                                               \
+  {"aten::" #name, {[](const Stack& s) { (void)at::cpu::name(s[0].toTensor()); },  \
+                    [](Tensor& out, const Stack& s) { at::cpu::name##_outf(s[0].toTensor(), out); }}}
+#define BINARY(name, full)                                                                           \
+  {"aten::" full, {[](const Stack& s) { (void)at::cpu::name(s[0].toTensor(), s[1].toTensor()); },     \
+                   [](Tensor& out, const Stack& s) { at::cpu::name##_outf(s[0].toTensor(), s[1].toTensor(), out); }}}
+#define SCALED(name, full)                                                                                            \
+  {"aten::" full,                                                                                                     \
+   {[](const Stack& s) { (void)at::cpu::name(s[0].toTensor(), s[1].toTensor(), s[2].toScalar()); },                   \
+    [](Tensor& out, const Stack& s) { at::cpu::name##_outf(s[0].toTensor(), s[1].toTensor(), s[2].toScalar(), out); }}}
+
+const std::unordered_map<std::string, Deep>& deep_rows() {
+  static const std::unordered_map<std::string, Deep> rows = {
+      SCALED(add, "add.Tensor"), SCALED(sub, "sub.Tensor"), BINARY(mul, "mul.Tensor"), BINARY(div, "div.Tensor"),
+      BINARY(maximum, "maximum"), BINARY(mm, "mm"), UNARY(exp), UNARY(neg), UNARY(sigmoid), UNARY(sin), UNARY(sqrt),
+      UNARY(tanh)};
+  return rows;
+}
+#undef UNARY
+#undef BINARY
+#undef SCALED
+
+// The iterator that a pointwise kernel builds, on an output that exists already.
+void build_iterator(const Tensor& out, const std::vector<Tensor>& in) {
+  if (in.size() == 1 && out.scalar_type() == in[0].scalar_type()) {
+    at::TensorIterator::unary_op(const_cast<Tensor&>(out), in[0]);
+  } else if (in.size() == 2 && out.scalar_type() == at::kBool && in[0].scalar_type() != at::kBool) {
+    at::TensorIterator::comparison_op(const_cast<Tensor&>(out), in[0], in[1]);
+  } else if (in.size() == 2) {
+    at::TensorIterator::borrowing_binary_op(out, in[0], in[1]);
+  } else {
+    auto config = at::TensorIteratorConfig();
+    config.add_borrowed_output(out).promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(true);
+    config.enforce_safe_casting_to_output(true);
+    for (const auto& t : in) config.add_borrowed_const_input(t);
+    config.build();
+  }
+}
+
+// ---------------------------------------------------------------- one prepared call
+
+struct Blank {  // what an output needs to be allocated again
+  std::vector<int64_t> sizes, strides;
+  at::ScalarType dtype;
+  at::Device device;
+};
+
+Tensor allocate(const Blank& b) {
+  if (b.device.is_cpu()) return at::detail::empty_strided_cpu(b.sizes, b.strides, b.dtype, false);
+  return at::empty_strided(b.sizes, b.strides, at::TensorOptions().dtype(b.dtype).device(b.device));
+}
+
+volatile uint64_t spin_sink = 0;
+void spin(uint64_t turns) { for (; turns > 0; --turns) spin_sink = turns; }
+
+enum class Depth { parse, release, allocate, iterator, out, kernel, redispatch, call, wrap };
+
+class Call : public std::enable_shared_from_this<Call> {
+ public:
+  Call(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs)
+      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
+        full_(overload.empty() ? name : name + "." + overload), stack_(make_stack(args, kwargs)) {
+    typed_ = find_typed(TypedSignatures{}, op_, stack_);
+  }
+
+  bool is_typed() const { return typed_ != nullptr; }
+  bool has_kernel() const { return deep_rows().count(full_) != 0; }
+
+  // The outputs of one call that own new memory.
+  void set_outputs(const std::vector<Tensor>& fresh) {
+    blanks_.clear();
+    for (const auto& t : fresh) blanks_.push_back({t.sizes().vec(), t.strides().vec(), t.scalar_type(), t.device()});
+  }
+  void set_iterator(const Tensor& out, std::vector<Tensor> in) {
+    inputs_ = std::move(in);
+    build_iterator(out, inputs_);
+  }
+  void set_parser(const std::vector<std::string>& signatures, const std::optional<Tensor>& self) {
+    parser_ = std::make_unique<torch::PythonArgParser>(signatures, false);
+    self_ = self ? py::reinterpret_steal<py::object>(THPVariable_Wrap(*self)) : py::object();
+  }
+
+  // What one call from Python does when it stops at `depth`.
+  PyObject* step(Depth depth, DispatchKeySet keys, bool below, PyObject* args, PyObject* kwargs) {
+    parse(args, kwargs);
+    switch (depth) {
+      case Depth::parse: break;
+      case Depth::release: { py::gil_scoped_release no_lock; break; }
+      case Depth::allocate: { std::vector<Tensor> made = make_outputs(); break; }
+      case Depth::iterator: {
+        py::gil_scoped_release no_lock;
+        build_iterator(allocate(blanks_.front()), inputs_);
+        break;
+      }
+      case Depth::out: {
+        py::gil_scoped_release no_lock;
+        at::AutoDispatchBelowADInplaceOrView guard;
+        Tensor made = allocate(blanks_.front());
+        deep_rows().at(full_).out(made, stack_);
+        break;
+      }
+      case Depth::kernel: {
+        py::gil_scoped_release no_lock;
+        at::AutoDispatchBelowADInplaceOrView guard;
+        deep_rows().at(full_).kernel(stack_);
+        break;
+      }
+      case Depth::redispatch: {
+        std::optional<at::AutoDispatchBelowADInplaceOrView> guard;
+        if (below) guard.emplace();
+        if (typed_) typed_->redispatch(keys);
+        else { Stack s(stack_); py::gil_scoped_release no_lock; op_.redispatchBoxed(keys, &s); }
+        break;
+      }
+      case Depth::call:
+        if (typed_) typed_->call();
+        else { Stack s(stack_); py::gil_scoped_release no_lock; op_.callBoxed(&s); }
+        break;
+      case Depth::wrap: {
+        if (typed_) return typed_->call_and_wrap();
+        Stack s(stack_);
+        { py::gil_scoped_release no_lock; op_.callBoxed(&s); }
+        return torch::jit::createPyObjectForStack(std::move(s)).release().ptr();
+      }
+    }
+    Py_RETURN_NONE;
+  }
+
+  // The same as `torch.ops` does it: the values go onto a stack, and the call takes them from there.
+  py::object boxed_step(Depth depth, DispatchKeySet keys, bool below, const py::args& args, const py::kwargs& kwargs) {
+    Stack s = torch::jit::createStackForSchema(op_.schema(), py::args(args), py::kwargs(kwargs), std::nullopt);
+    switch (depth) {
+      case Depth::parse: return py::none();
+      case Depth::release: { py::gil_scoped_release no_lock; break; }
+      case Depth::allocate: { std::vector<Tensor> made = make_outputs(); break; }
+      case Depth::redispatch: {
+        py::gil_scoped_release no_lock;
+        std::optional<at::AutoDispatchBelowADInplaceOrView> guard;
+        if (below) guard.emplace();
+        op_.redispatchBoxed(keys, &s);
+        break;
+      }
+      case Depth::call: { py::gil_scoped_release no_lock; op_.callBoxed(&s); break; }
+      case Depth::wrap: {
+        { py::gil_scoped_release no_lock; op_.callBoxed(&s); }
+        return torch::jit::createPyObjectForStack(std::move(s));
+      }
+      default: throw std::invalid_argument("this depth is reached through the typed call alone");
+    }
+    return py::none();
+  }
+
+ private:
+  Stack make_stack(const py::tuple& args, const py::dict& kwargs) {
+    return torch::jit::createStackForSchema(op_.schema(), py::args(args), py::kwargs(kwargs), std::nullopt);
+  }
+  std::vector<Tensor> make_outputs() {
+    py::gil_scoped_release no_lock;
+    std::vector<Tensor> made;
+    made.reserve(blanks_.size());
+    for (const auto& b : blanks_) made.push_back(allocate(b));
+    return made;
+  }
+  // Parses as the generated functions do, and reads every value that was given out of the result.
+  void parse(PyObject* args, PyObject* kwargs) {
+    if (!parser_) return;
+    torch::ParsedArgs<24> parsed;
+    auto r = parser_->parse(self_.ptr(), args, kwargs, parsed);
+    const auto& params = r.signature.params;
+    for (int i = 0; i < static_cast<int>(params.size()); ++i) {
+      switch (params[i].type_) {
+        case torch::ParameterType::TENSOR: read_ = r.isNone(i) ? 0 : r.tensor(i).defined(); break;
+        case torch::ParameterType::SCALAR: if (!r.isNone(i)) read_ = r.scalar(i).isIntegral(true); break;
+        case torch::ParameterType::INT64: if (!r.isNone(i)) read_ = r.toInt64(i); break;
+        case torch::ParameterType::DOUBLE: if (!r.isNone(i)) read_ = r.toDouble(i) > 0; break;
+        case torch::ParameterType::BOOL: if (!r.isNone(i)) read_ = r.toBool(i); break;
+        case torch::ParameterType::INT_LIST: if (!r.isNone(i)) read_ = r.intlist(i).size(); break;
+        case torch::ParameterType::TENSOR_LIST: if (!r.isNone(i)) read_ = r.tensorlist(i).size(); break;
+        default: break;
+      }
+    }
+  }
+
+  OperatorHandle op_;
+  std::string full_;
+  Stack stack_;
+  std::unique_ptr<TypedCall> typed_;
+  std::vector<Blank> blanks_;
+  std::vector<Tensor> inputs_;
+  std::unique_ptr<torch::PythonArgParser> parser_;
+  py::object self_;
+  volatile int64_t read_ = 0;
+};
+
+// ---------------------------------------------------------------- rungs
+
+struct Rung {
+  std::shared_ptr<Call> call;
+  Depth depth;
+  DispatchKeySet keys;
+  bool below;
+};
+
+Depth depth_of(const std::string& name) {
+  static const std::unordered_map<std::string, Depth> names = {
+      {"parse", Depth::parse}, {"release", Depth::release}, {"allocate", Depth::allocate},
+      {"iterator", Depth::iterator}, {"out", Depth::out}, {"kernel", Depth::kernel},
+      {"redispatch", Depth::redispatch}, {"call", Depth::call}, {"wrap", Depth::wrap}};
+  return names.at(name);
+}
+
+PyObject* run_rung(PyObject* capsule, PyObject* args, PyObject* kwargs) {
+  HANDLE_TH_ERRORS
+  auto& rung = *static_cast<Rung*>(PyCapsule_GetPointer(capsule, nullptr));
+  return rung.call->step(rung.depth, rung.keys, rung.below, args, kwargs);
+  END_HANDLE_TH_ERRORS
+}
+PyMethodDef rung_def = {"rung", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&run_rung)),
+                        METH_VARARGS | METH_KEYWORDS, "Goes as far as one depth."};
+
+py::object make_rung(std::shared_ptr<Call> call, const std::string& depth, uint64_t keys, bool below) {
+  auto* rung = new Rung{std::move(call), depth_of(depth), DispatchKeySet(DispatchKeySet::RAW, keys), below};
+  PyObject* capsule = PyCapsule_New(rung, nullptr, [](PyObject* c) { delete static_cast<Rung*>(PyCapsule_GetPointer(c, nullptr)); });
+  auto made = py::reinterpret_steal<py::object>(PyCFunction_New(&rung_def, capsule));
+  Py_DECREF(capsule);
+  return made;
+}
+
+py::object make_boxed_rung(std::shared_ptr<Call> call, const std::string& depth, uint64_t keys, bool below) {
+  const Rung rung{std::move(call), depth_of(depth), DispatchKeySet(DispatchKeySet::RAW, keys), below};
+  return py::cpp_function([rung](const py::args& args, const py::kwargs& kwargs) {
+    return rung.call->boxed_step(rung.depth, rung.keys, rung.below, args, kwargs);
+  });
+}
+
+// ---------------------------------------------------------------- what was called
+
+struct Seen : at::ObserverContext {};
+std::vector<std::pair<std::string, int>>* recording = nullptr;
+int recording_depth = 0;
+
+std::vector<std::pair<std::string, int>> record(const py::object& callable) {
+  std::vector<std::pair<std::string, int>> names;
+  recording = &names;
+  recording_depth = 0;
+  auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& fn) -> std::unique_ptr<at::ObserverContext> {
+            auto name = fn.operator_name();
+            if (recording && name) recording->emplace_back(
+                name->overload_name.empty() ? name->name : name->name + "." + name->overload_name, recording_depth);
+            ++recording_depth;
+            return std::make_unique<Seen>();
+          },
+          [](const at::RecordFunction&, at::ObserverContext*) { --recording_depth; })
+          .scopes({at::RecordScope::FUNCTION}));
+  try {
+    callable();
+  } catch (...) {
+    at::removeCallback(handle);
+    recording = nullptr;
+    throw;
+  }
+  at::removeCallback(handle);
+  recording = nullptr;
+  return names;
+}
+
+// ---------------------------------------------------------------- planted costs
+
+// Puts itself before the kernel that an operator has at a key, and spends `turns` before passing on.
+struct PlantedKernel final : c10::OperatorKernel {
+  PlantedKernel(c10::SafeKernelFunction kernel, std::shared_ptr<uint64_t> turns)
+      : kernel_(std::move(kernel)), turns_(std::move(turns)) {}
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    spin(*turns_);
+    kernel_.callBoxed(op, keys, stack);
+  }
+  c10::SafeKernelFunction kernel_;
+  std::shared_ptr<uint64_t> turns_;
+};
+
+class Plant {
+ public:
+  Plant(const std::string& name, const std::string& overload, const std::string& key)
+      : turns_(std::make_shared<uint64_t>(0)) {
+    auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+    const auto at = c10::parseDispatchKey(key);
+    auto kernel = op.getComputedKernelForDispatchKey(at);
+    handle_.emplace(c10::Dispatcher::singleton().registerImpl(
+        op.operator_name(), at,
+        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<PlantedKernel>(std::move(kernel), turns_)),
+        std::nullopt, nullptr, "referee: a planted cost"));
+  }
+  void set(uint64_t turns) { *turns_ = turns; }
+  void remove() { handle_.reset(); }
+
+ private:
+  std::shared_ptr<uint64_t> turns_;
+  std::optional<c10::RegistrationHandleRAII> handle_;
+};
+
+class PlantedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override { spin(turns); return below->allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return below->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { below->copy_data(to, from, bytes); }
+  c10::Allocator* below = nullptr;
+  uint64_t turns = 0;
+};
+PlantedAllocator planted_allocator;
+
+void plant_allocator(uint64_t turns) {
+  if (planted_allocator.below == nullptr) {
+    planted_allocator.below = c10::GetCPUAllocator();
+    c10::SetCPUAllocator(&planted_allocator, 1);
+  }
+  planted_allocator.turns = turns;
+}
+
+// ---------------------------------------------------------------- calls that do nothing
+
+PyObject* nothing(PyObject*, PyObject*, PyObject*) { Py_RETURN_NONE; }
+PyMethodDef nothing_def = {"nothing", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&nothing)),
+                           METH_VARARGS | METH_KEYWORDS, "Takes any arguments and does nothing."};
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  py::class_<Call, std::shared_ptr<Call>>(m, "Call")
+      .def(py::init<const std::string&, const std::string&, const py::tuple&, const py::dict&>())
+      .def("is_typed", &Call::is_typed)
+      .def("has_kernel", &Call::has_kernel)
+      .def("set_outputs", &Call::set_outputs)
+      .def("set_iterator", &Call::set_iterator)
+      .def("set_parser", &Call::set_parser);
+  py::class_<Plant>(m, "Plant")
+      .def(py::init<const std::string&, const std::string&, const std::string&>())
+      .def("set", &Plant::set)
+      .def("remove", &Plant::remove);
+  m.def("rung", &make_rung);
+  m.def("boxed_rung", &make_boxed_rung);
+  m.def("record", &record);
+  m.def("plant_allocator", &plant_allocator);
+  m.def("spin", &spin);
+  m.def("nothing_boxed", [](const py::args&, const py::kwargs&) { return py::none(); });
+  m.attr("nothing") = py::reinterpret_steal<py::object>(PyCFunction_New(&nothing_def, nullptr));
+}

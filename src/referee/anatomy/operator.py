@@ -1,0 +1,166 @@
+"""Which operator is meant, and what does its schema say of it?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from referee.device.host import load_torch
+from referee.errors import OptionError
+
+_PREFERRED = ("default", "Tensor", "self", "dim")
+"""Which overload is meant where only the operator is named: the plain one, else the one on tensors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument of a schema: ``kind`` is its type as the schema writes it, without the mark of being optional."""
+
+    name: str
+    kind: str
+    optional: bool
+    keyword: bool
+    has_default: bool
+    default: object
+    written: bool
+    out: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One overload: ``aten::add`` and ``Tensor``; an empty overload is the default one."""
+
+    name: str
+    overload: str
+    arguments: tuple[Argument, ...]
+    returns: tuple[str, ...]
+    returns_alias: bool
+    """Whether an output looks at an input's memory without being written (a view)."""
+    tags: frozenset[str]
+
+    @property
+    def full(self) -> str:
+        """As the dispatcher writes it: ``aten::add.Tensor``."""
+        return f"{self.name}.{self.overload}" if self.overload else self.name
+
+    @property
+    def dotted(self) -> str:
+        """As ``torch.ops`` writes it: ``aten.add.Tensor``."""
+        return f"{self.name.replace('::', '.')}.{self.overload or 'default'}"
+
+    @property
+    def base(self) -> str:
+        """The name without its namespace."""
+        return self.name.rpartition("::")[2]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it writes to one of its arguments (and is no ``out=`` variant)."""
+        return any(argument.written for argument in self.arguments) and not self.is_out
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it is an ``out=`` variant."""
+        return any(argument.out for argument in self.arguments)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its output looks at the memory of an input."""
+        return self.returns_alias and not self.in_place and not self.is_out
+
+    @property
+    def callable(self) -> Any:
+        """What ``torch.ops`` has for it."""
+        namespace, _, base = self.name.partition("::")
+        packet = getattr(getattr(load_torch().ops, namespace), base)
+        return getattr(packet, self.overload or "default")
+
+
+def find_operator(text: str) -> Operator:
+    """The operator that a user writes as ``aten.add.Tensor``, ``aten::add.Tensor``, ``aten.add`` or ``add``.
+
+    Raises :class:`~referee.errors.OptionError` with what is there instead.
+    """
+    name, overload = _split(text)
+    overloads = _overloads(name)
+    if not overloads:
+        names = {known.partition(".")[0] for known in load_torch()._C._dispatch_get_all_op_names()}
+        near = get_close_matches(name, names, n=3, cutoff=0.6)
+        hint = f"Close to it: {', '.join(near)}." if near else "Write for example aten.add.Tensor."
+        raise OptionError(f"The dispatcher has no operator {name}.", hint=hint)
+    if overload is None:
+        overload = next((known for known in _PREFERRED if _plain(known) in overloads), overloads[0])
+    overload = _plain(overload)
+    if overload not in overloads:
+        there = ", ".join(known or "default" for known in overloads)
+        raise OptionError(f"{name} has no overload {overload or 'default'}.", hint=f"It has {there}.")
+    return read_operator(name, overload)
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    words = re.split(r"::|\.", text.removeprefix("torch.ops."))
+    if len(words) == 1 or ("::" not in text and len(words) == 2 and words[0] not in _namespaces()):
+        words = ["aten", *words]
+    if len(words) not in (2, 3) or not all(word.isidentifier() for word in words):
+        raise OptionError(f"{text!r} is not the name of an operator.", hint="Write for example aten.add.Tensor.")
+    return f"{words[0]}::{words[1]}", words[2] if len(words) == 3 else None
+
+
+def _plain(overload: str) -> str:
+    return "" if overload == "default" else overload
+
+
+def _namespaces() -> set[str]:
+    return {name.partition("::")[0] for name in load_torch()._C._dispatch_get_all_op_names()}
+
+
+def _overloads(name: str) -> list[str]:
+    names = load_torch()._C._dispatch_get_all_op_names()
+    return sorted(known.partition(".")[2] for known in names if known.partition(".")[0] == name)
+
+
+def all_operators(namespace: str = "aten") -> tuple[Operator, ...]:
+    """Every overload of a namespace that is no ``out=`` variant, in order of name."""
+    names = sorted(n for n in load_torch()._C._dispatch_get_all_op_names() if n.startswith(f"{namespace}::"))
+    found = (read_operator(*_pair(name)) for name in names)
+    return tuple(operator for operator in found if not operator.is_out)
+
+
+def _pair(name: str) -> tuple[str, str]:
+    base, _, overload = name.partition(".")
+    return base, overload
+
+
+def read_operator(name: str, overload: str) -> Operator:
+    """The operator with this exact name and overload."""
+    torch = load_torch()
+    schema = torch._C._get_schema(name, overload)
+    arguments = tuple(_argument(argument) for argument in schema.arguments)
+    returns_alias = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    namespace, _, base = name.partition("::")
+    tags = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default").tags
+    return Operator(
+        name=name,
+        overload=overload,
+        arguments=arguments,
+        returns=tuple(str(r.type) for r in schema.returns),
+        returns_alias=returns_alias,
+        tags=frozenset(tag.name for tag in tags),
+    )
+
+
+def _argument(argument: Any) -> Argument:
+    kind = str(getattr(argument, "real_type", argument.type))
+    optional = kind.startswith("Optional[")
+    return Argument(
+        name=argument.name,
+        kind=kind.removeprefix("Optional[").removesuffix("]") if optional else kind,
+        optional=optional,
+        keyword=bool(argument.kwarg_only),
+        has_default=bool(argument.has_default_value()),
+        default=argument.default_value,
+        written=argument.alias_info is not None and bool(argument.alias_info.is_write),
+        out=bool(argument.is_out),
+    )

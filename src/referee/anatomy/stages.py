@@ -1,0 +1,346 @@
+"""At which depths can this operator's call be stopped, and which layer lies between two of them?
+
+The ladder from the outside in: the look-up of the function, the call of a built-in that does nothing, parsing, the
+interpreter lock, (inside it) the outputs' memory, the iterator's set-up, the loop, the kernel, each dispatch key from
+the lowest to the highest, the autograd node, and the wrapping of the result. Each stage is a pair of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from referee.anatomy.arguments import Arguments
+from referee.anatomy.entry import Entry
+from referee.anatomy.operator import Operator
+from referee.anatomy.path import key_bits
+from referee.anatomy.timing import NOTHING, Context, Pair, Timed
+from referee.device.host import load_torch
+
+BINDING = "binding and argument parsing"
+RESOLUTION = "overload resolution and type promotion"
+DISPATCH = "dispatch"
+AUTOGRAD = "autograd node and tape"
+ALLOCATION = "output allocation"
+SETUP = "shape, stride and broadcast set-up"
+KERNEL = "kernel or launch"
+
+LAYERS = (BINDING, RESOLUTION, DISPATCH, AUTOGRAD, ALLOCATION, SETUP, KERNEL)
+"""The seven layers, from the outside in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One stage to be timed: its layer, what it means in words, and the pair of depths."""
+
+    layer: str
+    meaning: str
+    pair: Pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Every stage that can be told apart, the whole, and which layers cannot be told apart, with the reason."""
+
+    whole: Pair
+    steps: tuple[Step, ...]
+    unseparated: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is taken apart: the operator, two sets of arguments, the way it is called, and the keys it visits.
+
+    ``plain`` requires no gradient; ``actual`` does where the mode asks for it, and is ``plain`` otherwise.
+    """
+
+    operator: Operator
+    entry: Entry
+    """The call with ``actual``."""
+    plain: Arguments
+    actual: Arguments
+    keys: tuple[str, ...]
+    """Keys visited by a call with ``plain``, highest first."""
+    outputs: tuple[Any, ...]
+    fresh: tuple[Any, ...]
+    """Those outputs that own new memory."""
+    context: Context
+    autocast: Context | None = None
+    inner_calls: tuple[str, ...] = ()
+
+
+class Rungs:
+    """Makes the functions that stop at a depth, for one set of arguments and one list of signatures."""
+
+    def __init__(
+        self, probe: Any, subject: Subject, arguments: Arguments, *, signatures: Sequence[str], context: Context
+    ) -> None:
+        self._probe, self._subject, self._context = probe, subject, context
+        operator = subject.operator
+        self.call = probe.Call(operator.name, operator.overload, arguments.args, dict(arguments.kwargs))
+        self.boxed = subject.entry.way == "overload"
+        self.parses = bool(signatures) and not self.boxed
+        if self.parses:
+            me = arguments.args[0] if subject.entry.way == "method" else None
+            self.call.set_parser(list(signatures), me)
+        self.call.set_outputs(list(subject.fresh))
+        self._names = _same_names(subject.entry, arguments)
+
+    def at(self, depth: str, keys: Sequence[str] = (), *, below: bool = False) -> Timed:
+        """The expression with the real function replaced by one that stops at ``depth``."""
+        bits = key_bits(keys) if keys else 0
+        make = self._probe.boxed_rung if self.boxed else self._probe.rung
+        rung: Any = make(self.call, depth, bits, below)
+        if self.boxed:
+            rung = Overload(rung)
+        return self._timed(rung)
+
+    def nothing(self) -> Timed:
+        """The call of a function that does nothing, of the kind that the real one is."""
+        return self._timed(Overload(self._probe.nothing_boxed) if self.boxed else self._probe.nothing)
+
+    def _timed(self, function: Any) -> Timed:
+        return Timed(f"rung({self._subject.entry.inside})", {**self._names, "rung": function}, self._context)
+
+
+class Overload:
+    """Calls as the objects of ``torch.ops`` do: a Python method in front of a function that takes anything."""
+
+    def __init__(self, op: Callable[..., object]) -> None:
+        self._op = op
+
+    def __call__(self, /, *args: object, **kwargs: object) -> object:
+        """Pass everything on."""
+        return self._op(*args, **kwargs)
+
+
+def _same_names(entry: Entry, arguments: Arguments) -> dict[str, Any]:
+    """The names of ``entry`` bound to ``arguments``: tensors that differ only in whether they want a gradient."""
+    names = dict(entry.names)
+    tensors = iter(arguments.tensors)
+    torch = load_torch()
+    for name, value in names.items():
+        if isinstance(value, torch.Tensor):
+            names[name] = next(tensors)
+    return names
+
+
+def build_ladder(subject: Subject, probe: Any) -> Ladder:
+    """Every stage of the subject that the probe can tell apart."""
+    entry, context = subject.entry, subject.context
+    unseparated: list[str] = []
+    signatures, chosen = _signatures(entry, unseparated)
+    plain = Rungs(probe, subject, subject.plain, signatures=signatures, context=context)
+    same = subject.actual is subject.plain
+    actual = plain if same else Rungs(probe, subject, subject.actual, signatures=signatures, context=context)
+    steps = [*_binding(subject, plain, probe, signatures, chosen, unseparated)]
+    inside, floor = _inside(subject, plain, unseparated)
+    steps += _dispatch(subject, plain, floor, unseparated)
+    if subject.autocast is not None:
+        steps.append(_autocast(subject, probe, signatures))
+        top = Rungs(probe, subject, subject.actual, signatures=signatures, context=subject.autocast)
+    else:
+        top = actual
+    if not same:
+        meaning = "the node, its edges and what it saves, made and dropped again"
+        steps.append(_step(AUTOGRAD, "autograd node", meaning, actual.at("call"), plain.at("call")))
+    steps += inside
+    steps.append(
+        _step(
+            BINDING, "result", "the Python object around the result, made and dropped", top.at("wrap"), top.at("call")
+        )
+    )
+    whole_context = subject.autocast or context
+    whole = Pair("whole", Timed(entry.expression, entry.names, whole_context), NOTHING)
+    return Ladder(whole=whole, steps=tuple(steps), unseparated=tuple(unseparated))
+
+
+def _step(layer: str, name: str, meaning: str, upper: Timed, lower: Timed = NOTHING) -> Step:
+    return Step(layer=layer, meaning=meaning, pair=Pair(name, upper, lower))
+
+
+def _signatures(entry: Entry, unseparated: list[str]) -> tuple[tuple[str, ...], str]:
+    if entry.way == "overload":
+        unseparated.append("overload resolution: torch.ops names the overload, so nothing is chosen")
+    elif not entry.signatures:
+        why = entry.why_no_parser or "its signature cannot be rebuilt"
+        unseparated.append(f"argument parsing: {why}; it is in the remainder")
+    elif len(entry.signatures) == 1:
+        unseparated.append("overload resolution: the parser has one signature, so nothing is chosen")
+    return entry.signatures, entry.chosen
+
+
+def _binding(
+    subject: Subject,
+    rungs: Rungs,
+    probe: Any,
+    signatures: Sequence[str],
+    chosen: str,
+    unseparated: list[str],
+) -> list[Step]:
+    entry = subject.entry
+    steps: list[Step] = []
+    if entry.way == "method":
+        unseparated.append("look-up of the method: Python fuses it with the call; it is in the remainder")
+    else:
+        look_up = Timed(entry.function, entry.names)
+        steps.append(_step(BINDING, "look-up", f"finding {entry.function} by name", look_up))
+    frame = "a Python method and a generic call" if rungs.boxed else "the call of a built-in function"
+    steps.append(_step(BINDING, "call", f"{frame} that does nothing", rungs.nothing()))
+    if rungs.boxed:
+        meaning = "arguments converted one by one by the schema"
+        steps.append(_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing()))
+    elif rungs.parses:
+        steps += _parsing(subject, rungs, probe, signatures, chosen)
+    lower = rungs.at("parse") if rungs.boxed or rungs.parses else rungs.nothing()
+    steps.append(_step(BINDING, "interpreter lock", "released and taken again", rungs.at("release"), lower))
+    return steps
+
+
+def _parsing(subject: Subject, rungs: Rungs, probe: Any, signatures: Sequence[str], chosen: str) -> list[Step]:
+    """Parsing; and where there is a choice, what choosing adds to parsing against the right signature alone."""
+    meaning = "checked and read by torch's own parser"
+    if len(signatures) == 1 or not chosen:
+        return [_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing())]
+    try:
+        alone = Rungs(probe, subject, subject.plain, signatures=(chosen,), context=subject.context)
+    except (RuntimeError, TypeError):  # the parser knows a type that the schema writes otherwise
+        return [_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing())]
+    return [
+        _step(
+            BINDING, "argument parsing", f"{meaning}, against the right signature", alone.at("parse"), rungs.nothing()
+        ),
+        _step(
+            RESOLUTION,
+            "overload resolution",
+            f"what trying {len(signatures)} signatures adds",
+            rungs.at("parse"),
+            alone.at("parse"),
+        ),
+    ]
+
+
+def _inside(subject: Subject, rungs: Rungs, unseparated: list[str]) -> tuple[list[Step], Timed]:
+    """The stages inside the backend's kernel, and the deepest kernel call that stands for it."""
+    kernel = _backend(subject, rungs)
+    lock = rungs.at("release")
+    steps: list[Step] = []
+    lower = lock
+    if subject.fresh and not subject.inner_calls:
+        many = f"{len(subject.fresh)} outputs" if len(subject.fresh) > 1 else "the output"
+        steps.append(_step(ALLOCATION, "output allocation", f"{many}, allocated and freed", rungs.at("allocate"), lock))
+        lower = rungs.at("allocate")
+    else:
+        unseparated.append(f"output allocation: {_why_no_allocation(subject)}")
+    iterator = _iterator(subject, rungs)
+    if iterator is not None:
+        steps.append(_step(SETUP, "set-up", "shapes, strides, broadcasting and dtypes of an iterator", iterator, lower))
+        lower = iterator
+    else:
+        unseparated.append("shape, stride and broadcast set-up: it is part of the kernel row")
+    if _is_deep(subject, rungs):
+        steps.append(_step(KERNEL, "loop", "the work itself, on an output that is there", rungs.at("out"), lower))
+        steps.append(
+            _step(KERNEL, "rest of the kernel", "what the kernel does besides", rungs.at("kernel"), rungs.at("out"))
+        )
+        return steps, rungs.at("kernel")
+    name = "calls inside" if subject.inner_calls else "kernel"
+    meaning = _composite_words(subject) if subject.inner_calls else "the backend's kernel, less the rows above"
+    steps.append(_step(KERNEL, name, meaning, kernel, lower))
+    return steps, kernel
+
+
+def _composite_words(subject: Subject) -> str:
+    shown = ", ".join(call.removeprefix("aten::") for call in subject.inner_calls[:4])
+    more = len(subject.inner_calls) - 4
+    return f"calls {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _why_no_allocation(subject: Subject) -> str:
+    if subject.inner_calls:
+        return "a composite operator allocates in the operators it calls"
+    if subject.operator.in_place:
+        return "it writes to its argument"
+    if subject.operator.is_view:
+        return "its output is a view"
+    return "its output is no tensor of its own"
+
+
+def _backend(subject: Subject, rungs: Rungs) -> Timed:
+    """The lowest key's kernel, with what autograd excludes excluded."""
+    return rungs.at("redispatch", subject.keys[-1:], below=len(subject.keys) > 1)
+
+
+def _is_deep(subject: Subject, rungs: Rungs) -> bool:
+    """Whether the kernel can be called past the dispatcher, writing to an output of ours."""
+    tensors = subject.plain.tensors
+    one_dtype = len({tensor.dtype for tensor in tensors}) == 1
+    usable = not rungs.boxed and rungs.call.is_typed() and rungs.call.has_kernel()
+    return usable and subject.keys[-1] == "CPU" and len(subject.fresh) == 1 and one_dtype
+
+
+def _iterator(subject: Subject, rungs: Rungs) -> Timed | None:
+    """The set-up of a pointwise operator's iterator, where this is one."""
+    usable = "pointwise" in subject.operator.tags and len(subject.fresh) == 1 == len(subject.outputs)
+    if rungs.boxed or not usable or subject.inner_calls or subject.keys[-1] not in ("CPU", "CUDA"):
+        return None
+    try:
+        rungs.call.set_iterator(subject.fresh[0], list(subject.plain.tensors))
+    except RuntimeError:  # its kernel builds another kind of iterator
+        return None
+    return rungs.at("iterator")
+
+
+def _dispatch(subject: Subject, rungs: Rungs, kernel: Timed, unseparated: list[str]) -> list[Step]:
+    """From the kernel outwards: the jump to the backend, each higher key, and finding the keys."""
+    keys = subject.keys
+    steps: list[Step] = []
+    backend = _backend(subject, rungs)
+    if len(keys) == 1:
+        below = "one key is visited" if not subject.inner_calls else "a composite operator is entered at one key"
+        unseparated.append(f"each redispatch: {below}")
+    call = rungs.at("call")
+    top = rungs.at("redispatch", keys) if len(keys) > 1 else backend
+    steps.append(
+        _step(DISPATCH, "dispatch: keys", "the key set of the arguments, the thread's, the first jump", call, top)
+    )
+    for index in range(len(keys) - 1):
+        upper = rungs.at("redispatch", keys[index:], below=index > 0)
+        lower = rungs.at("redispatch", keys[index + 1 :], below=True)
+        layer = AUTOGRAD if keys[index].startswith("Autograd") else DISPATCH
+        meaning = f"the kernel at {keys[index]} and its redispatch"
+        steps.append(_step(layer, f"dispatch: {keys[index]}", meaning, upper, lower))
+    if _is_deep(subject, rungs):
+        steps.append(_step(DISPATCH, f"dispatch: {keys[-1]}", "the jump to the kernel", backend, kernel))
+    return steps
+
+
+def _autocast(subject: Subject, probe: Any, signatures: Sequence[str]) -> Step:
+    """What autocast adds to a call on operands that have the dtype it would cast them to."""
+    upper = Rungs(probe, subject, subject.actual, signatures=signatures, context=subject.autocast or subject.context)
+    lowered = replace(subject, autocast=None)
+    lower = Rungs(probe, lowered, _cast(subject), signatures=signatures, context=subject.context)
+    return _step(
+        DISPATCH,
+        "dispatch: autocast",
+        "its redispatch and the casts of the operands",
+        upper.at("call"),
+        lower.at("call"),
+    )
+
+
+def _cast(subject: Subject) -> Arguments:
+    """The arguments in the dtype of the output under autocast."""
+    torch = load_torch()
+    dtype = next((o.dtype for o in subject.outputs if isinstance(o, torch.Tensor) and o.is_floating_point()), None)
+
+    def one(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and dtype is not None and value.is_floating_point():
+            return value.detach().to(dtype).requires_grad_(value.requires_grad)
+        if isinstance(value, (list, tuple)):
+            return type(value)(one(item) for item in value)
+        return value
+
+    actual = subject.actual
+    return Arguments(args=tuple(map(one, actual.args)), kwargs={k: one(v) for k, v in actual.kwargs.items()})

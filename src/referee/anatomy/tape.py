@@ -1,0 +1,209 @@
+"""What did a forward pass leave behind for a backward pass? Nodes, edges, and what each node saved.
+
+Read from the graph behind the outputs, whether or not a backward pass will ever run. Storage is counted once: a saved
+view keeps its whole storage alive, and several saved tensors may lie in one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from referee.device.host import load_torch
+from referee.device.settle import find_leaves
+from referee.records.anatomy import SavedTensor, Tape, TapeNode
+
+_COMPILED = "CompiledFunctionBackward"
+
+_MOST_NODES = 2_000
+"""A tape longer than this is counted, and its first nodes are listed."""
+
+
+def read_tape(outputs: object, *, inputs: Sequence[Any] = (), parameters: Iterable[Any] = ()) -> Tape:
+    """The tape behind ``outputs``; ``inputs`` and ``parameters`` say whose memory a saved tensor may lie in.
+
+    Leaves that want a gradient count as parameters where none of ``inputs`` is theirs. The outputs are not changed.
+    """
+    torch = load_torch()
+    tensors: list[Any] = find_leaves(outputs, torch.Tensor)
+    roots = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    if not roots:
+        return _empty(tensors)
+    order = _run_order(roots)
+    roles = _roles(order, inputs, parameters)
+    return _build(order, roles)
+
+
+def _empty(tensors: Sequence[Any]) -> Tape:
+    torch = load_torch()
+    if any(tensor.is_inference() for tensor in tensors):
+        why = "the outputs are inference tensors"
+    elif not torch.is_grad_enabled():
+        why = "no gradient is wanted here (no_grad)"
+    elif any(tensor.requires_grad for tensor in tensors):
+        why = "the outputs are leaves"
+    else:
+        why = "nothing that went in wants a gradient"
+    return Tape(
+        nodes=(),
+        edges=0,
+        accumulators=0,
+        saved_tensors=0,
+        saved_bytes=0,
+        parameter_bytes=0,
+        naive_bytes=0,
+        why_empty=why if tensors else "there is no output tensor",
+    )
+
+
+def _children(node: Any) -> list[Any]:
+    return [child for child, _ in node.next_functions if child is not None]
+
+
+def _run_order(roots: Sequence[Any]) -> list[Any]:
+    """The nodes in the order in which the engine would run them: those made last first, none before what feeds it."""
+    waiting: dict[Any, int] = {}
+    stack, seen = list(dict.fromkeys(roots)), set(roots)
+    while stack:
+        for child in _children(stack.pop()):
+            waiting[child] = waiting.get(child, 0) + 1
+            if child not in seen:
+                seen.add(child)
+                stack.append(child)
+    ready = [(_priority(node), number, node) for number, node in enumerate(seen) if not waiting.get(node)]
+    heapq.heapify(ready)
+    order: list[Any] = []
+    number = len(seen)
+    while ready:
+        node = heapq.heappop(ready)[2]
+        order.append(node)
+        for child in _children(node):
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                number += 1
+                heapq.heappush(ready, (_priority(child), number, child))
+    return order
+
+
+def _priority(node: Any) -> int:
+    """The engine runs accumulation at once, and otherwise what was made last."""
+    if _accumulates(node):
+        return -(1 << 62)
+    return -int(node._sequence_nr())
+
+
+def _accumulates(node: Any) -> bool:
+    return bool(node.name().endswith("AccumulateGrad"))
+
+
+Role = Literal["activation", "parameter", "input"]
+
+
+def _roles(order: Sequence[Any], inputs: Sequence[Any], parameters: Iterable[Any]) -> dict[Any, Role]:
+    """By storage: whose memory it is. What nothing claims is an activation."""
+    roles: dict[Any, Role] = {}
+    for node in order:
+        if _accumulates(node):
+            roles.setdefault(_storage(node.variable), "parameter")
+    for tensor in parameters:
+        roles[_storage(tensor)] = "parameter"
+    for tensor in inputs:
+        roles[_storage(tensor)] = "input"
+    roles.pop(None, None)
+    return roles
+
+
+def _storage(tensor: Any) -> Any:
+    """What identifies the memory behind a tensor; ``None`` where it has none."""
+    try:
+        storage = tensor.untyped_storage()
+        return (str(tensor.device), storage.data_ptr()) if storage.data_ptr() else None
+    except (RuntimeError, NotImplementedError):  # sparse, opaque and wrapped tensors
+        return None
+
+
+def _build(order: Sequence[Any], roles: dict[Any, Role]) -> Tape:
+    numbers = {node: number for number, node in enumerate(order)}
+    counted: set[Any] = set()
+    nodes: list[TapeNode] = []
+    edges = 0
+    for node in order:
+        children = _children(node)
+        edges += len(children)
+        nodes.append(
+            TapeNode(
+                number=numbers[node],
+                name=node.name().rpartition("::")[2],
+                next=tuple(numbers[child] for child in children),
+                saved=tuple(_saved(node, roles, counted)),
+                variable=_variable(node),
+            )
+        )
+    saved = [tensor for node in nodes for tensor in node.saved]
+    return Tape(
+        nodes=tuple(nodes[:_MOST_NODES]),
+        edges=edges,
+        accumulators=sum(bool(node.variable) for node in nodes),
+        saved_tensors=len(saved),
+        saved_bytes=sum(tensor.bytes for tensor in saved if tensor.role != "parameter"),
+        parameter_bytes=sum(tensor.bytes for tensor in saved if tensor.role == "parameter"),
+        naive_bytes=sum(tensor.view_bytes for tensor in saved),
+        compiled_nodes=sum(node.name == _COMPILED for node in nodes),
+    )
+
+
+def _variable(node: Any) -> str:
+    if not _accumulates(node):
+        return ""
+    shape = "×".join(map(str, node.variable.shape)) or "scalar"
+    return f"leaf {shape}"
+
+
+def _saved(node: Any, roles: dict[Any, Role], counted: set[Any]) -> Iterable[SavedTensor]:
+    for name, tensor in saved_by(node):
+        if isinstance(tensor, str):
+            yield SavedTensor(
+                name=f"{name}: {tensor}", shape=(), dtype="", view_bytes=0, bytes=0, role="activation", version=None
+            )
+            continue
+        storage = _storage(tensor)
+        new = storage is not None and storage not in counted
+        counted.add(storage)
+        yield SavedTensor(
+            name=name,
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            view_bytes=tensor.numel() * tensor.element_size(),
+            bytes=tensor.untyped_storage().nbytes() if new else 0,
+            role=roles.get(storage, "activation"),
+            version=None if tensor.is_inference() else tensor._version,
+        )
+
+
+def saved_by(node: Any) -> list[tuple[str, Any]]:
+    """The tensors that a node saved, by name; the reason in their place where one can no longer be used."""
+    torch = load_torch()
+    found: list[tuple[str, Any]] = []
+    for attribute in dir(node):
+        if not attribute.startswith("_saved_"):
+            continue
+        name = attribute.removeprefix("_saved_")
+        try:
+            value = getattr(node, attribute)
+        except RuntimeError as error:  # freed by a backward pass, or changed in place since
+            found.append((name, _why_unusable(str(error))))
+            continue
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        found += [(name, one) for one in values if isinstance(one, torch.Tensor)]
+    try:
+        found += [(f"saved {k}", one) for k, one in enumerate(getattr(node, "saved_tensors", ())) if one is not None]
+    except RuntimeError as error:
+        found.append(("saved", _why_unusable(str(error))))
+    return found
+
+
+def _why_unusable(words: str) -> str:
+    if "inplace" in words:
+        return "changed in place since, so that backward would fail"
+    return "freed by a backward pass" if "freed" in words else "cannot be read"

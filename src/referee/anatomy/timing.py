@@ -1,0 +1,176 @@
+"""What does one thing cost beyond another, both called from Python in the same way? Pairs of blocks, taken in turn.
+
+Each pair has blocks of its own, so that stages which meet at a layer share no sample, and their sum proves something.
+Blocks are timed by :func:`referee.bench.loop.run_block`; what is timed is a loop in Python over one expression (hot),
+or over a mix of other operators with the expression between them (cold).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from referee.anatomy.mix import Mix
+from referee.bench.calibrate import measure_overhead
+from referee.bench.loop import quiet_collector, run_block
+from referee.bench.plan import Progress, ProgressCallback, no_progress
+from referee.device.protocol import Device
+from referee.errors import CannotTell
+from referee.records.estimate import Estimate
+from referee.stats.floors import floor_difference
+from referee.stats.summary import FloatArray
+
+BLOCK_NS = 100_000
+"""Shorter than a measurement's blocks, because there are some thirty of them in a round."""
+
+_MOST_TURNS = 20_000
+_LEAST_ROUNDS = 12
+_MIN_CLEAN = 6
+
+Context = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """One expression to be timed: its source, the values it uses, and the context it runs in."""
+
+    source: str
+    names: Mapping[str, Any] = field(default_factory=dict)
+    context: Context = nullcontext
+
+    def loop(self, mix: Mix | None = None) -> Callable[[int], None]:
+        """A function that evaluates the expression ``n`` times; with ``mix``, that goes through the mix ``n`` times."""
+        body = self.source if mix is None else mix.around(self.source)
+        lines = "\n".join(f"        {line}" for line in body.splitlines())
+        space: dict[str, Any] = {"repeat": repeat, **self.names, **(mix.names if mix is not None else {})}
+        exec(compile(f"def run(n):\n    for _ in repeat(None, n):\n{lines}\n", "<timed>", "exec"), space)
+        run: Callable[[int], None] = space["run"]
+        return run
+
+
+NOTHING = Timed("pass")
+"""The loop alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """What ``upper`` costs beyond ``lower``."""
+
+    name: str
+    upper: Timed
+    lower: Timed = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What was found for one pair, in nanoseconds per call; ``cold`` where that was taken."""
+
+    name: str
+    hot: Estimate
+    cold: Estimate | None
+
+
+@dataclass
+class _Side:
+    """One side of a pair while it is timed: how often its block evaluates the expression, and what was read."""
+
+    timed: Timed
+    step: Callable[[], object] = lambda: None
+    evaluations: int = 1
+    samples: list[float] = field(default_factory=list)
+
+
+def time_pairs(
+    pairs: Sequence[Pair],
+    *,
+    device: Device,
+    budget_ns: int,
+    mix: Mix | None = None,
+    level: float = 0.95,
+    cold_frac: float = 0.45,
+    progress: ProgressCallback = no_progress,
+) -> tuple[Cost, ...]:
+    """Time every pair for about ``budget_ns`` together; with ``mix`` also cold, in ``cold_frac`` of that time.
+
+    Raises what an expression raises, and :class:`~referee.errors.CannotTell` where hardly a block is clean.
+    """
+    hot_ns = int(budget_ns * (1 - cold_frac)) if mix is not None else budget_ns
+    with quiet_collector():
+        hot = _differences(pairs, device=device, budget_ns=hot_ns, mix=None, level=level, progress=progress)
+        cold: list[Estimate | None] = [None] * len(pairs)
+        if mix is not None:
+            left_ns = budget_ns - hot_ns
+            cold[:] = _differences(pairs, device=device, budget_ns=left_ns, mix=mix, level=level, progress=progress)
+    return tuple(Cost(name=pair.name, hot=warm, cold=amid) for pair, warm, amid in zip(pairs, hot, cold, strict=True))
+
+
+def _differences(
+    pairs: Sequence[Pair],
+    *,
+    device: Device,
+    budget_ns: int,
+    mix: Mix | None,
+    level: float,
+    progress: ProgressCallback,
+) -> list[Estimate]:
+    until_ns = device.now_ns() + budget_ns
+    sides = [(_Side(pair.upper), _Side(pair.lower)) for pair in pairs]
+    flat = [side for both in sides for side in both]
+    for side in flat:
+        _prepare(side, device=device, mix=mix)
+    _rounds(flat, device=device, until_ns=until_ns, stage="hot" if mix is None else "cold", progress=progress)
+    return [floor_difference(_series(upper.samples), _series(lower.samples), level=level) for upper, lower in sides]
+
+
+def _series(values: list[float]) -> FloatArray:
+    return np.array(values, dtype=np.float64)
+
+
+def _prepare(side: _Side, *, device: Device, mix: Mix | None) -> None:
+    """Find out how many turns make a block; the first ones pay what is paid once."""
+    loop = side.timed.loop(mix)
+    with side.timed.context():
+        turns = 1
+        loop(2)
+        while True:
+            block = min(run_block(partial(loop, turns), device=device, calls=1).issue_ns for _ in range(2))
+            if block >= BLOCK_NS / 2 or turns >= _MOST_TURNS:
+                break
+            turns = min(_MOST_TURNS, max(turns * 2, int(turns * min(8.0, BLOCK_NS / max(1, block)))))
+    side.step = partial(loop, turns)
+    side.evaluations = turns * (1 if mix is None else mix.places)
+
+
+def _rounds(sides: Sequence[_Side], *, device: Device, until_ns: int, stage: str, progress: ProgressCallback) -> None:
+    """Rounds over all sides until the time is up: forwards and backwards in turn, so that drift falls on both."""
+    read_ns = measure_overhead(device).read_ns
+    begun_ns, number = device.now_ns(), 0
+    while number < _LEAST_ROUNDS or device.now_ns() < until_ns:
+        for side in sides if number % 2 == 0 else reversed(sides):
+            with side.timed.context():
+                block = run_block(side.step, device=device, calls=1)
+            ns = (block.issue_ns - read_ns) / side.evaluations
+            side.samples.append(ns if block.switches == 0 else float("nan"))
+        number += 1
+        if number % 8 == 0 and until_ns > begun_ns:
+            frac = min(1.0, (device.now_ns() - begun_ns) / (until_ns - begun_ns))
+            progress(Progress(stage=stage, frac=frac, blocks=number * len(sides)))
+    _keep_enough(sides)
+
+
+def _keep_enough(sides: Sequence[_Side]) -> None:
+    """A side of which nearly every block was preempted keeps none: no number is better than a wrong one."""
+    for side in sides:
+        values = side.samples
+        clean = sum(value == value for value in values)
+        if clean < _MIN_CLEAN:
+            raise CannotTell(
+                f"Only {clean} of {len(values)} blocks ran without being preempted.",
+                hint="Other processes hold the cores: try again when the machine is quieter.",
+            )

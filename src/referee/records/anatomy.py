@@ -1,0 +1,161 @@
+"""What is one operator's call made of? Stages, dispatch path and tape; and the same questions for a whole step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from referee.records.finding import Finding, Scalar
+from referee.records.provenance import Provenance
+
+SMALL_NS = 50.0
+"""Stages below this are printed as "< 50 ns". Two processes, one of them beside busy ones, agreed within 10 % on 139
+of 141 stages above it, and on 34 of 51 below."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One part of a call: how much longer it takes when it goes one layer further, with the interval at ``ci_level``.
+
+    ``ns`` is hot (a loop of nothing else), ``cold_ns`` amid a mix of other operators. Negative differences are kept.
+    """
+
+    name: str
+    ns: float
+    cold_ns: float | None
+    ci_low_ns: float
+    ci_high_ns: float
+    cold_low_ns: float | None = None
+    cold_high_ns: float | None = None
+    meaning: str = ""
+    layer: str = ""
+    """Which of the seven layers it belongs to."""
+
+    @property
+    def small(self) -> bool:
+        """Whether it is too small to be resolved."""
+        return abs(self.ns) < SMALL_NS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathEntry:
+    """One dispatch key of a call, in order of priority: what is registered there, and whether the call visits it."""
+
+    key: str
+    kernel: str
+    """``kernel``, ``fallback``, ``composite``, ``fallthrough`` or ``none``."""
+    visited: bool
+    note: str = ""
+    source: str = ""
+    """Where the kernel was registered, as torch names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedTensor:
+    """One tensor that a node keeps for backward; ``bytes`` counts storage that nothing before it in the tape held."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    view_bytes: int
+    bytes: int
+    role: Literal["activation", "parameter", "input"]
+    version: int | None = None
+    saved_version: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TapeNode:
+    """One node that the forward pass left behind, in the order in which backward would run it."""
+
+    number: int
+    name: str
+    next: tuple[int, ...]
+    """Numbers of the nodes that its gradients go to."""
+    saved: tuple[SavedTensor, ...] = ()
+    variable: str = ""
+    """For a node that accumulates: which leaf."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tape:
+    """What a forward pass built for a backward pass, whether or not one runs.
+
+    ``saved_bytes`` counts each storage once and leaves out parameters; ``naive_bytes`` is the plain sum over saved
+    tensors, which counts views and shared storage again and again.
+    """
+
+    nodes: tuple[TapeNode, ...]
+    edges: int
+    accumulators: int
+    saved_tensors: int
+    saved_bytes: int
+    parameter_bytes: int
+    naive_bytes: int
+    compiled_nodes: int = 0
+    why_empty: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeCost:
+    """The same call in one grad mode: its time, what it kept for backward, and its peak."""
+
+    mode: Literal["grad", "no_grad", "inference_mode"]
+    ns: float | None
+    ci_low_ns: float | None
+    ci_high_ns: float | None
+    saved_bytes: int | None = None
+    peak_bytes: int | None = None
+    nodes: int | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Another way to ask for the same work, timed beside the first of its group."""
+
+    group: str
+    name: str
+    ns: float | None
+    extra_ns: float | None
+    """Against the first of the group."""
+    ci_low_ns: float | None = None
+    ci_high_ns: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anatomy:
+    """What one operator's call is made of here (schema ``referee.anatomy/1``).
+
+    ``whole_ns`` is timed on its own. ``remainder_ns`` is the whole less all stages: what no stage explains, and what
+    does not add up. ``unseparated`` says in words which layers could not be told apart for this operator, and why.
+    """
+
+    op: str
+    entry: str
+    """The expression whose time is the whole."""
+    mode: str
+    whole_ns: float | None
+    whole_cold_ns: float | None
+    whole_ci_low_ns: float | None
+    whole_ci_high_ns: float | None
+    ci_level: float
+    stages: tuple[Stage, ...]
+    remainder_ns: float | None
+    remainder_low_ns: float | None
+    remainder_high_ns: float | None
+    per_tensor_ns: float | None
+    dispatch_path: tuple[PathEntry, ...]
+    tape: Tape | None
+    provenance: Provenance
+    unseparated: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    """The operators that a composite one calls, in order."""
+    modes: tuple[ModeCost, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    probe: Mapping[str, Scalar] | None = None
+    """How the stages were reached: the compiled probe and its build, or Python alone."""
+    findings: tuple[Finding, ...] = ()
+    schema: str = "referee.anatomy/1"

@@ -1,0 +1,307 @@
+"""What is one operator's call made of? The ladder as a document, then the dispatch path and the tape."""
+
+from __future__ import annotations
+
+from referee.records.anatomy import (
+    SMALL_NS,
+    Anatomy,
+    ModeCost,
+    PathEntry,
+    Stage,
+    Tape,
+    TapeNode,
+    Variant,
+)
+from referee.records.document import (
+    Bar,
+    Bars,
+    Block,
+    Column,
+    Document,
+    Fact,
+    Facts,
+    Heading,
+    Headline,
+    Paragraph,
+    Table,
+)
+from referee.report.findings import alarm_blocks, finding_blocks
+from referee.report.provenance import provenance_blocks
+from referee.report.wording import context_lines, plural, sentence
+from referee.units import format_bytes, format_frac, format_ns, format_range_ns, format_ratio
+
+_MOST_NODES = 40
+
+
+def compose_anatomy(anatomy: Anatomy) -> Document:
+    """The record as a document."""
+    return Document(
+        title=f"Anatomy of {anatomy.op}",
+        blocks=(
+            anatomy_headline(anatomy),
+            *alarm_blocks(anatomy.findings),
+            *_ladder(anatomy),
+            *_variants(anatomy.variants),
+            *_modes(anatomy.modes),
+            *_path(anatomy.dispatch_path),
+            *(_tape(anatomy.tape) if anatomy.tape is not None else ()),
+            *finding_blocks(anatomy.findings),
+            *provenance_blocks(anatomy.provenance),
+        ),
+    )
+
+
+def anatomy_headline(anatomy: Anatomy) -> Headline:
+    """The whole, and the layer that takes most of it."""
+    context = context_lines(anatomy.provenance)
+    if anatomy.whole_ns is None:
+        return Headline(
+            figure="No headline number", sentence="The call could not be timed.", context=context, tone="bad"
+        )
+    layers = layer_sums(anatomy.stages)
+    largest = max(layers, key=lambda name: layers[name], default="")
+    share = layers.get(largest, 0.0) / anatomy.whole_ns
+    first = f"The largest layer is {largest}: {format_frac(share, digits=0)} of it. " if largest else ""
+    return Headline(
+        figure=f"{format_ns(anatomy.whole_ns)} per call",
+        sentence=f"{anatomy.entry}, {anatomy.mode}, hot. {first}{_cold_words(anatomy)}".strip(),
+        context=context,
+    )
+
+
+def _cold_words(anatomy: Anatomy) -> str:
+    if anatomy.whole_cold_ns is None or not anatomy.whole_ns:
+        return ""
+    ratio = format_ratio(anatomy.whole_cold_ns / anatomy.whole_ns)
+    return f"Amid other operators it takes {format_ns(anatomy.whole_cold_ns)}, {ratio} as long."
+
+
+def layer_sums(stages: tuple[Stage, ...]) -> dict[str, float]:
+    """Nanoseconds by layer, in the order in which the layers appear."""
+    sums: dict[str, float] = {}
+    for stage in stages:
+        sums[stage.layer] = sums.get(stage.layer, 0.0) + stage.ns
+    return sums
+
+
+def _ladder(anatomy: Anatomy) -> tuple[Block, ...]:
+    if not anatomy.stages:
+        return ()
+    whole = anatomy.whole_ns or 1.0
+    layers = layer_sums(anatomy.stages)
+    bars = tuple(
+        Bar(
+            label=name,
+            frac=max(0.0, min(1.0, ns / whole)),
+            text=f"{format_ns(ns)}, {format_frac(ns / whole, digits=0)}",
+        )
+        for name, ns in layers.items()
+    )
+    level = format_frac(anatomy.ci_level, digits=0)
+    notes: tuple[Block, ...] = tuple(Paragraph(text=sentence(text), tone="note") for text in anatomy.unseparated)
+    probe = anatomy.probe or {}
+    reached = f"Reached by: {probe.get('kind', 'unknown')} probe" + (
+        f", {probe['compiler']}" if probe.get("compiler") else ""
+    )
+    return (
+        Heading(text="Layers"),
+        Bars(bars=bars, caption="Share of the whole call, hot."),
+        Heading(text="Stages"),
+        Table(
+            columns=(
+                Column(title="Stage"),
+                Column(title="Hot", align="right"),
+                Column(title=f"{level} interval", align="right", priority=2),
+                Column(title="Cold", align="right"),
+                Column(title="What it is", priority=3, fit="wrap"),
+            ),
+            rows=(*map(_stage_row, anatomy.stages), _remainder_row(anatomy), _whole_row(anatomy)),
+            caption="Each stage is the difference of two calls that stop at neighbouring depths, timed for it alone; "
+            "the whole is timed by itself. Cold: between other operators.",
+        ),
+        Paragraph(text=f"{reached}.", tone="note"),
+        *_under("Not told apart here", notes),
+    )
+
+
+def _under(title: str, notes: tuple[Block, ...]) -> tuple[Block, ...]:
+    return (Heading(text=title, level=3), *notes) if notes else ()
+
+
+def stage_words(ns: float | None) -> str:
+    """A stage's time; those too small to be resolved say so, and whether they came out negative."""
+    if ns is None:
+        return "n/a"
+    if abs(ns) < SMALL_NS:
+        return f"< {SMALL_NS:.0f} ns"
+    return format_ns(ns)
+
+
+def _stage_row(stage: Stage) -> tuple[str, ...]:
+    return (
+        stage.name,
+        stage_words(stage.ns),
+        format_range_ns(stage.ci_low_ns, stage.ci_high_ns),
+        stage_words(stage.cold_ns) if stage.cold_ns is not None else "–",
+        stage.meaning,
+    )
+
+
+def _remainder_row(anatomy: Anatomy) -> tuple[str, ...]:
+    share = f", {format_frac((anatomy.remainder_ns or 0.0) / anatomy.whole_ns)}" if anatomy.whole_ns else ""
+    return (
+        "remainder",
+        stage_words(anatomy.remainder_ns),
+        format_range_ns(anatomy.remainder_low_ns, anatomy.remainder_high_ns),
+        "–",
+        f"the whole less all stages{share}",
+    )
+
+
+def _whole_row(anatomy: Anatomy) -> tuple[str, ...]:
+    return (
+        "whole",
+        format_ns(anatomy.whole_ns),
+        format_range_ns(anatomy.whole_ci_low_ns, anatomy.whole_ci_high_ns),
+        format_ns(anatomy.whole_cold_ns) if anatomy.whole_cold_ns is not None else "–",
+        anatomy.entry,
+    )
+
+
+def _variants(variants: tuple[Variant, ...]) -> tuple[Block, ...]:
+    if not variants:
+        return ()
+    rows = tuple(
+        (
+            variant.group,
+            variant.name,
+            "refused" if variant.ns is None else format_ns(variant.ns),
+            "–" if variant.extra_ns is None else _signed(variant.extra_ns),
+            variant.note,
+        )
+        for variant in variants
+    )
+    return (
+        Heading(text="Other ways to ask for the same"),
+        Table(
+            columns=(
+                Column(title="Group", priority=2),
+                Column(title="Way"),
+                Column(title="Per call", align="right"),
+                Column(title="Against the first", align="right"),
+                Column(title="Note", priority=3, fit="wrap"),
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def _signed(ns: float) -> str:
+    if abs(ns) < SMALL_NS:
+        return f"± < {SMALL_NS:.0f} ns"
+    return ("+" if ns > 0 else "") + format_ns(ns)
+
+
+def _modes(modes: tuple[ModeCost, ...]) -> tuple[Block, ...]:
+    if not modes:
+        return ()
+    first = modes[0].ns
+    rows = tuple(
+        (
+            mode.mode,
+            mode.why_not or format_ns(mode.ns),
+            format_ratio(mode.ns / first) if mode.ns and first else "–",
+            format_bytes(mode.saved_bytes),
+            format_bytes(mode.peak_bytes),
+            "n/a" if mode.nodes is None else f"{mode.nodes:,}",
+        )
+        for mode in modes
+    )
+    return (
+        Heading(text="Grad modes"),
+        Table(
+            columns=(
+                Column(title="Mode"),
+                Column(title="Per call", align="right"),
+                Column(title="To grad", align="right"),
+                Column(title="Saved for backward", align="right"),
+                Column(title="Peak", align="right", priority=2),
+                Column(title="Nodes", align="right", priority=2),
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def _path(path: tuple[PathEntry, ...]) -> tuple[Block, ...]:
+    if not path:
+        return ()
+    rows = tuple(
+        (
+            "→" if entry.visited else "",
+            entry.key,
+            entry.kernel,
+            entry.note,
+            entry.source,
+        )
+        for entry in path
+    )
+    return (
+        Heading(text="Dispatch path"),
+        Table(
+            columns=(
+                Column(title=""),
+                Column(title="Key"),
+                Column(title="Registered"),
+                Column(title="What happens", fit="wrap", priority=2),
+                Column(title="Where", fit="shorten", priority=3),
+            ),
+            rows=rows,
+            caption="Keys of the arguments and the thread by priority; an arrow marks those that the call visits.",
+        ),
+    )
+
+
+def _tape(tape: Tape) -> tuple[Block, ...]:
+    if not tape.nodes:
+        return (Heading(text="Tape"), Paragraph(text=sentence(f"Nothing was recorded: {tape.why_empty}")))
+    facts = (
+        Fact(
+            label="Nodes",
+            value=f"{len(tape.nodes):,}",
+            note=f"{plural(tape.edges, 'edge')}, {tape.accumulators} of the nodes accumulate into leaves",
+        ),
+        Fact(
+            label="Saved",
+            value=format_bytes(tape.saved_bytes),
+            note=f"{plural(tape.saved_tensors, 'tensor')}, storage counted once, without parameters "
+            f"({format_bytes(tape.parameter_bytes)}); a plain sum says {format_bytes(tape.naive_bytes)}",
+        ),
+    )
+    rows = tuple(map(_node_row, tape.nodes[:_MOST_NODES]))
+    more = len(tape.nodes) - len(rows)
+    return (
+        Heading(text="Tape"),
+        Facts(facts=facts),
+        Table(
+            columns=(
+                Column(title="#", align="right"),
+                Column(title="Node"),
+                Column(title="Goes on to"),
+                Column(title="Saved", fit="wrap"),
+            ),
+            rows=rows,
+            caption="In the order in which backward would run them" + (f"; {more} more nodes." if more > 0 else "."),
+        ),
+    )
+
+
+def _node_row(node: TapeNode) -> tuple[str, ...]:
+    saved = "; ".join(
+        f"{s.name} {'×'.join(map(str, s.shape)) or 'scalar'} {s.dtype}, {format_bytes(s.bytes)}"
+        + (f" ({s.role})" if s.role != "activation" else "")
+        if s.dtype
+        else s.name
+        for s in node.saved
+    )
+    return (str(node.number), node.variable or node.name, ", ".join(map(str, node.next)), saved)
