@@ -51,9 +51,8 @@ def show_underflow() -> None:
 
     subject = make_subject(step, device_type="cpu", model=model)
     found = report_gradients(subject, measure_gradients(subject))
-    print(
-        f"2. A small loss through two sigmoids, {found.elements:,} gradient elements, {found.zeros_frac:.2%} zero in float32"
-    )
+    elements = f"{found.elements:,} gradient elements, {found.zeros_frac:.2%} zero in float32"
+    print(f"2. A small loss through two sigmoids: {elements}")
     for point in found.scales:
         if point.zero_frac is not None:
             print(

@@ -155,3 +155,59 @@ def takes_lists(op: str) -> bool:
     packet = getattr(torch.ops.aten, op.removeprefix("aten::"))
     arguments = [a for overload in packet.overloads() for a in getattr(packet, overload)._schema.arguments]
     return any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
+
+
+def doubled(times: int) -> tuple[int, int, int]:
+    """Weight casts, repeats and kept casts of a model that is called several times in one region."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    inputs = torch.randn(3, 4)
+    subject = make_subject(
+        lambda: sum(model(inputs).float().sum() for _ in range(times)), device_type="cpu", model=model
+    )
+    found = audit(subject, Setting(name="bfloat16", autocast="bfloat16"), policies=policies("cpu"))
+    weights = [group for group in found.groups if group.of == "weight"]
+    return sum(g.count for g in weights), sum(g.repeats for g in weights), found.kept
+
+
+def test_a_weight_is_cast_once_in_a_region_and_found_cast_after_that() -> None:
+    assert doubled(1) == (4, 0, 0)
+    assert doubled(3) == (4, 0, 8)
+
+
+def test_a_context_for_every_call_casts_the_weights_again() -> None:
+    model, inputs = torch.nn.Linear(4, 4), torch.randn(3, 4)
+
+    def step() -> torch.Tensor:
+        total = torch.zeros(())
+        for _ in range(3):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                total = total + model(inputs).float().sum()
+        return total
+
+    subject = make_subject(step, device_type="cpu", model=model, own_sites=True)
+    found = audit(subject, Setting(name="bfloat16", autocast="bfloat16"), policies=policies("cpu"))
+    (weights,) = (group for group in found.groups if group.of == "weight")
+    assert (weights.count, weights.repeats, found.kept) == (6, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda m, x: torch.nn.functional.linear(x, m.weight), "lowered"),
+        (lambda m, x: torch.nn.functional.mse_loss(m(x), x), "policy"),
+        (lambda m, x: torch.cat([m(x), x]), "promotion"),
+        (lambda m, x: x.relu(), "inputs"),
+        (lambda m, x: m(x).float(), "explicit"),
+    ],
+)
+def test_why_an_operator_runs_in_its_dtype(call: Any, why: str) -> None:
+    model, inputs = torch.nn.Linear(4, 4), torch.randn(3, 4)
+    subject = make_subject(lambda: call(model, inputs).sum(), device_type="cpu", model=model)
+    found = audit(subject, Setting(name="bfloat16", autocast="bfloat16"), policies=policies("cpu"))
+    names = {"lowered": "mm", "policy": "mse_loss", "promotion": "cat", "inputs": "relu"}
+    if why == "explicit":
+        assert [g.who for g in found.groups if g.source == "bfloat16" and g.phase == "forward"] == ["explicit"]
+    else:
+        (op,) = (op for op in found.ops if op.op == f"aten::{names[why]}" and op.phase == "forward")
+        assert op.why == why

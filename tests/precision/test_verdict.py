@@ -49,6 +49,8 @@ def advised(*rows: PrecisionTiming, largest: float = 1.0) -> DtypeAnswer:
         ((row("tf32", "faster", 0.7), row("bfloat16", "faster", 0.6)), "bfloat16"),
         ((row("bfloat16", "cannot-tell"), row("float16", "slower", 5.0)), "cannot-tell"),
         ((row("bfloat16", "cannot-tell"), row("float16", "cannot-tell")), "cannot-tell"),
+        ((row("bfloat16", "slower", 1.4), row("float16", "cannot-tell", 12.0)), "float32"),
+        ((row("bfloat16", "slower", 1.4), row("float16", "cannot-tell", 1.0)), "cannot-tell"),
         ((row("bfloat16", DOES_NOT_RUN), row("float16", DOES_NOT_RUN)), "float32"),
         ((row("bfloat16", DOES_NOT_RUN), row("float16", "faster", 0.5)), "float16"),
     ],

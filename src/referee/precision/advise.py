@@ -24,7 +24,7 @@ from referee.precision.findings import range_findings, static_findings, watch_st
 from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
 from referee.precision.passes import Pass, run_pass
-from referee.precision.pays import BATCH_SIZES, find_pays_from, measure_points
+from referee.precision.pays import BATCH_SIZES, find_pays_from, hopeful, measure_points, not_tried
 from referee.precision.policy import policies
 from referee.precision.rows import timing_rows
 from referee.precision.subject import Subject, make_subject, restored
@@ -38,6 +38,7 @@ from referee.records.precision import (
     GradientRange,
     PaysFrom,
     PrecisionReport,
+    PrecisionTiming,
     ScalerForecast,
 )
 from referee.units import NS_PER_S
@@ -138,7 +139,7 @@ def advise(
         why_no_errors=why_no_errors,
     )
     stage("batch sizes")
-    sweep = _Sweep(subject=subject, settings=settings, sizes=batch_sizes, clock=clock, progress=progress)
+    sweep = _Sweep(subject=subject, settings=settings, timing=timing, sizes=batch_sizes, clock=clock, progress=progress)
     return PrecisionReport(
         name=name,
         verdict=judge(timing=timing, gradients=ranges, activations=activations, autocast=audited),
@@ -166,24 +167,30 @@ class _Sweep:
 
     subject: Subject
     settings: Sequence[Setting]
+    timing: Sequence[PrecisionTiming]
     sizes: Sequence[int]
     clock: Clock
     progress: ProgressCallback
 
     def run(self, build: Builder) -> tuple[PaysFrom, ...]:
         """From which batch size does each low precision pay?"""
+        tried = hopeful(self.settings, self.timing)
         if not self.sizes:
             return ()
+        if len(tried) < 2:
+            return tuple(not_tried(row.name, row.ratio) for row in self.timing[1:] if row.ratio is not None)
         points = measure_points(
             lambda size: self._built(build, size),
-            self.settings,
+            tried,
             sizes=self.sizes,
             device=self.clock.device,
             budget_ns=int(_SWEEP_FRAC * self.clock.budget_ns),
             go_on=self.clock.before(1.0),
             progress=self.progress,
         )
-        return find_pays_from(points, [setting.name for setting in self.settings[1:]])
+        found = {row.name: row for row in find_pays_from(points, [setting.name for setting in tried[1:]])}
+        ratios = {row.name: row.ratio for row in self.timing}
+        return tuple(found.get(s.name) or not_tried(s.name, ratios.get(s.name)) for s in self.settings[1:])
 
     def _built(self, build: Builder, size: int) -> Subject:
         step, model, optimizer = build(size)

@@ -89,6 +89,7 @@ def _ops(found: Recording, policies: Policies) -> tuple[AutocastOp, ...]:
     counts: Counter[tuple[object, ...]] = Counter()
     casts: Counter[tuple[object, ...]] = Counter()
     modules: dict[tuple[object, ...], dict[str, None]] = defaultdict(dict)
+    calls: dict[tuple[object, ...], dict[str, None]] = defaultdict(dict)
     charged: set[int] = set()
     for op in found.ops:
         if op.op == CAST or op.view or not (op.inputs or op.output):
@@ -97,6 +98,8 @@ def _ops(found: Recording, policies: Policies) -> tuple[AutocastOp, ...]:
         counts[key] += 1
         if op.module:
             modules[key][op.module] = None
+        if op.call is not None:
+            calls[key][found.calls[op.call].name] = None
         # The casts of a call are charged to its first operator that computes.
         if op.call is not None and op.call not in charged and ops_of[op.call]:
             charged.add(op.call)
@@ -111,6 +114,7 @@ def _ops(found: Recording, policies: Policies) -> tuple[AutocastOp, ...]:
             casts=casts[key],
             why=str(key[4]),
             modules=tuple(list(modules[key])[:_MOST_MODULES]),
+            calls=tuple(list(calls[key])[:_MOST_MODULES]),
         )
         for key, count in counts.most_common()
     )
@@ -150,20 +154,21 @@ def why_of_call(call: CallEvent, given: tuple[str, ...], policies: Policies) -> 
 
 
 def _kept(found: Recording) -> int:
-    """How often a weight entered a call that would have cast it, and did not have to: its cast was kept."""
-    cast_first: dict[int, int] = {}
-    casting: set[tuple[int, int | None]] = set()
+    """How often a weight entered a call that lowers it, and was not cast there: its cast had been kept."""
+    first: dict[int, int] = {}
+    casting: set[tuple[int, int]] = set()
     for cast in found.casts:
-        if cast.weight and cast.who == "autocast":
-            cast_first.setdefault(cast.tensor, cast.call if cast.call is not None else -1)
+        if cast.weight and cast.who == "autocast" and cast.call is not None:
+            first.setdefault(cast.tensor, cast.call)
             casting.add((cast.tensor, cast.call))
-    kept = 0
-    for call in found.calls:
-        for weight in call.weights:
-            first = cast_first.get(weight)
-            if call.autocast and first is not None and call.number > first and (weight, call.number) not in casting:
-                kept += 1
-    return kept
+    lowering = {op.call for op in found.ops if op.call is not None and LOW & set(op.inputs)}
+    return sum(
+        (weight, call.number) not in casting
+        for call in found.calls
+        if call.autocast and call.number in lowering
+        for weight in call.weights
+        if first.get(weight, call.number) < call.number
+    )
 
 
 def cast_shapes(casts: Iterable[CastEvent]) -> list[CastEvent]:

@@ -11,10 +11,14 @@ from referee.precision.control import Setting
 from referee.precision.subject import Subject
 from referee.precision.timing import time_settings
 from referee.records.compare import Comparison, Pair
-from referee.records.precision import PaysFrom
+from referee.records.precision import PaysFrom, PrecisionTiming
 
 if TYPE_CHECKING:
     from referee.device.protocol import Device
+
+HOPELESS_RATIO = 3.0
+"""A precision that takes this many times as long at the step's own batch size is not tried at others: the budget is
+better spent on the ones that may pay."""
 
 BATCH_SIZES = (1, 8, 64)
 """Tried where nothing else is asked for: a factor of eight apart."""
@@ -53,17 +57,33 @@ def measure_points(
 
 
 def find_pays_from(points: Sequence[Point], names: Sequence[str]) -> tuple[PaysFrom, ...]:
-    """For each precision the smallest batch size from which every larger one that was measured is faster too."""
+    """For each precision the smallest batch size at which it is faster, and at no larger one that was measured slower.
+
+    A larger one where it cannot be told does not speak against it if the whole interval lies below 1.
+    """
     return tuple(_of(points, name) for name in names)
+
+
+def hopeful(settings: Sequence[Setting], rows: Sequence[PrecisionTiming]) -> tuple[Setting, ...]:
+    """The base and those of ``settings`` that were not hopelessly slow."""
+    ratios = {row.name: row.ratio for row in rows}
+    return tuple(s for k, s in enumerate(settings) if k == 0 or (ratios.get(s.name) or 0.0) < HOPELESS_RATIO)
+
+
+def not_tried(name: str, ratio: float | None) -> PaysFrom:
+    """The record of a precision that was too slow to be tried at other batch sizes."""
+    words = f"{ratio:.3g} times as long" if ratio is not None else "too long"
+    return PaysFrom(name=name, batch_size=None, points=(), why_not=f"it took {words} already, so no other was tried")
 
 
 def _of(points: Sequence[Point], name: str) -> PaysFrom:
     pairs = [(point.batch_size, next(pair for pair in point.pairs if pair.name == name)) for point in points]
     from_size = None
     for size, pair in reversed(pairs):
-        if pair.answer != "faster":
+        if pair.answer == "faster":
+            from_size = size
+        elif pair.answer != "cannot-tell" or pair.ci_high is None or pair.ci_high >= 1:
             break
-        from_size = size
     return PaysFrom(
         name=name,
         batch_size=from_size,

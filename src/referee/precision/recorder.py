@@ -68,7 +68,7 @@ class CastEvent:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     tensor: int
-    """Identity of the tensor cast while the recording ran."""
+    """Identity of the tensor: that of a weight, which outlives the step; others' may be used again."""
     weight: bool
     call: int | None
     nbytes: int
@@ -97,8 +97,6 @@ class Recording:
         self.ops: list[OpEvent] = []
         self.casts: list[CastEvent] = []
         self.calls: list[CallEvent] = []
-        self.kept: dict[int, Any] = {}
-        """Tensors that were cast, kept alive so that no identity is used twice."""
         self.current: int | None = None
         self.explicit = False
 
@@ -150,7 +148,6 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
 
     def _cast(self, source: Any, result: Any, *, backward: bool, call: int | None) -> None:
         found = self._found
-        found.kept[id(source)] = source
         found.casts.append(
             CastEvent(
                 who="backward" if backward else "explicit" if found.explicit else "autocast",

@@ -59,13 +59,18 @@ def _choose(
     if overflowing:
         low.pop("float16", None)
     if not low:
-        return "cannot-tell" if any(row.answer == "cannot-tell" for row in others) else "float32"
+        return "cannot-tell" if any(_may_be_faster(row) for row in others) else "float32"
     if "float16" in low and ("bfloat16" not in low or low["float16"] < 0.9 * low["bfloat16"]):
         return "float16"
     best = min(low, key=lambda name: low[name])
     if best == "tf32":
         return "tf32"
     return "bfloat16"
+
+
+def _may_be_faster(row: PrecisionTiming) -> bool:
+    """Whether an undecided row leaves room for being faster: its interval does not lie above 1 altogether."""
+    return row.answer == "cannot-tell" and (row.ci_low is None or row.ci_low < 1)
 
 
 def _scaler(dtype: DtypeAnswer, gradients: GradientRange | None) -> bool | None:
@@ -124,12 +129,14 @@ def _line_places(autocast: AutocastAudit | None, dtype: DtypeAnswer) -> str:
     if not keep:
         return f"do not cast: autocast keeps no operator of this step in float32 here. {advice}"
     named = ", ".join(keep[:5]) + (f" and {len(keep) - 5} more" if len(keep) > 5 else "")
-    return f"do not cast: {named} stay float32 (autocast's policy or the step's own cast). {advice}"
+    stay = "stays" if len(keep) == 1 else "stay"
+    return f"do not cast: {named} {stay} in float32 by autocast's policy. {advice}"
 
 
 def _kept_ops(autocast: AutocastAudit) -> list[str]:
-    kept = [op.op.removeprefix("aten::") for op in autocast.ops if op.why in ("policy", "promotion", "explicit")]
-    return list(dict.fromkeys(kept))
+    """The calls that compute in float32 for a reason of their own; conversions themselves apart."""
+    kept = [op for op in autocast.ops if op.why in ("policy", "promotion") and "float32" in op.inputs]
+    return list(dict.fromkeys(call for op in kept for call in (op.calls or (op.op.removeprefix("aten::"),))))
 
 
 def _line_gain(dtype: DtypeAnswer, timing: Sequence[PrecisionTiming]) -> str:

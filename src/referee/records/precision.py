@@ -43,6 +43,8 @@ class AutocastOp:
     casts: int
     why: str
     modules: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    """The Python calls that it belongs to, a few of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
