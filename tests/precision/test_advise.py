@@ -30,6 +30,8 @@ from referee.precision.updates import count_lost_updates  # noqa: E402
 from referee.precision.waits import count_scaler_waits  # noqa: E402
 from referee.records.precision import GradientRange  # noqa: E402
 
+from .models import FAMILIES  # noqa: E402
+
 Step = Callable[[], Any]
 
 
@@ -364,6 +366,20 @@ def test_float64_is_float64_throughout() -> None:
     assert all(torch.allclose(found.gradients[k], exact[k], rtol=1e-12, atol=0) for k in exact)
     assert found.losses[0].dtype == torch.float64
     assert model[0].weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_a_float64_reference(family: str) -> None:
+    torch.manual_seed(0)
+    model, step = FAMILIES[family]()
+    subject = subject_of((step, model, None))
+    reference = float64_pass(subject)
+    assert {g.dtype for g in reference.gradients.values()} == {torch.float64}
+    found = errors(run_pass(subject, FLOAT32), reference)
+    assert found.gradient is not None
+    assert 0 <= found.gradient < 1e-5
+    assert found.loss is not None
+    assert found.loss < 1e-5
 
 
 def test_errors_rank_the_precisions() -> None:

@@ -19,6 +19,20 @@ from referee.precision.control import Setting
 from referee.precision.passes import Pass, read_pass
 from referee.precision.subject import Subject, restored
 
+_DRAWING = (
+    "rand",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "exponential",
+    "geometric",
+    "cauchy",
+    "log_normal",
+    "poisson",
+    "native_dropout",
+)
+"""Beginnings of the names of operators that draw."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
@@ -108,11 +122,17 @@ class _Widening(TorchDispatchMode):  # type: ignore[misc]  # torch is not follow
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         torch = load_torch()
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func):
             return _random(torch, func, args, kwargs)
         if kwargs.get("dtype") in (torch.float32, torch.float16, torch.bfloat16):
             kwargs = {**kwargs, "dtype": torch.float64}
         return func(*args, **kwargs)
+
+
+def _draws(func: Any) -> bool:
+    """Whether the operator's result is random numbers; others carry the tag for a dropout inside them."""
+    name: str = func._schema.name.removeprefix("aten::")
+    return name.startswith(_DRAWING)
 
 
 def _random(torch: Any, func: Any, args: Any, kwargs: Any) -> Any:

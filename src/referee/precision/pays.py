@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from referee.bench.plan import Plan, ProgressCallback, no_progress
 from referee.precision.control import Setting
+from referee.precision.rows import bounds
 from referee.precision.subject import Subject
 from referee.precision.timing import time_settings
 from referee.records.compare import Comparison, Pair
@@ -82,12 +83,12 @@ def _of(points: Sequence[Point], name: str) -> PaysFrom:
     for size, pair in reversed(pairs):
         if pair.answer == "faster":
             from_size = size
-        elif pair.answer != "cannot-tell" or pair.ci_high is None or pair.ci_high >= 1:
+        elif pair.answer != "cannot-tell" or (bounds(pair)[1] or 1.0) >= 1:
             break
     return PaysFrom(
         name=name,
         batch_size=from_size,
-        points=tuple((size, pair.ratio, pair.ci_low, pair.ci_high) for size, pair in pairs),
+        points=tuple((size, pair.ratio, *bounds(pair)) for size, pair in pairs),
         why_not="" if from_size is not None else _why_not(pairs),
     )
 

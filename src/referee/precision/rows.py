@@ -10,6 +10,9 @@ from referee.records.compare import Comparison, Pair, Side
 from referee.records.measurement import Measurement
 from referee.records.precision import PrecisionTiming
 
+_LEAST_QUADS = 4
+"""The interval of fewer quads is their spread by chance."""
+
 
 def timing_rows(
     compared: Comparison | Measurement,
@@ -37,7 +40,7 @@ def timing_rows(
             errors.get(side.name),
             base_ns=base_ns,
             casts_ns=casts_ns if side.name == audited else None,
-            why_no_errors=why_no_errors,
+            why_no_errors=why_no_errors if side is compared.sides[0] else "",
         )
         for side in compared.sides
     ]
@@ -74,13 +77,14 @@ def _row(
     gain = None
     if casts_ns is not None and pair is not None and pair.ratio is not None and base_ns is not None:
         gain = base_ns - (pair.ratio * base_ns - casts_ns)
-    unanswered = pair.why if pair is not None and pair.ratio is None else ""
+    unanswered = pair.why if pair is not None and pair.answer == "cannot-tell" else ""
+    interval = bounds(pair)
     return PrecisionTiming(
         name=side.name,
         median_ns=side.median_ns,
         ratio=None if pair is None else pair.ratio,
-        ci_low=None if pair is None else pair.ci_low,
-        ci_high=None if pair is None else pair.ci_high,
+        ci_low=interval[0],
+        ci_high=interval[1],
         answer="base" if pair is None else pair.answer,
         casts_ns=casts_ns,
         kernel_gain_ns=gain,
@@ -91,6 +95,13 @@ def _row(
         worst_parameter=error.worst_parameter if error else "",
         why_not=unanswered or ("" if error else why_no_errors),
     )
+
+
+def bounds(pair: Pair | None) -> tuple[float | None, float | None]:
+    """The interval of a pair; none where it stands on so few quads that it says nothing."""
+    if pair is None or pair.clean_quads < _LEAST_QUADS:
+        return None, None
+    return pair.ci_low, pair.ci_high
 
 
 def _failed(name: str, why: str) -> PrecisionTiming:

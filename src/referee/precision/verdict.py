@@ -151,8 +151,8 @@ def _line_gain(dtype: DtypeAnswer, timing: Sequence[PrecisionTiming]) -> str:
     if chosen is not None and chosen.ratio is not None and dtype != "float32":
         saved = (1 - chosen.ratio) * base.median_ns if base.median_ns is not None else None
         gain = f"{format_frac(1 - chosen.ratio)} of the step, {format_ns(saved)}. "
-    elif dtype == "float32":
-        gain = "none. "
+    else:
+        gain = "none. " if dtype == "float32" else "not decided. "
     return f"gain here: {gain}Time over float32's: {shown}."
 
 
@@ -164,7 +164,7 @@ def _ratio_words(row: PrecisionTiming) -> str:
 
 def _undecided(timing: Sequence[PrecisionTiming]) -> str:
     for row in timing:
-        if row.name != "float32" and (row.why_not or row.answer == "cannot-tell"):
+        if row.answer == "cannot-tell":
             return row.why_not or "the times could not be told apart"
     return "nothing was timed"
 
