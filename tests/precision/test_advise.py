@@ -154,6 +154,26 @@ def test_the_loss_scale_multiplies_the_gradients_exactly() -> None:
     assert all(torch.equal(scaled.gradients[k], g * 2.0**10) for k, g in one.gradients.items())
 
 
+def test_gradients_are_read_before_the_step_clips_them() -> None:
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(4, 1), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        optimizer.step()
+        return loss.detach()
+
+    subject = subject_of((step, model, optimizer))
+    plain = run_pass(subject, FLOAT32).gradients
+    scaled = run_pass(subject, Setting(name="scaled", scale=2.0**10)).gradients
+    assert float(plain["weight"].norm()) > 0.1
+    assert all(torch.equal(scaled[k], g * 2.0**10) for k, g in plain.items())
+
+
 def test_backward_runs_outside_of_autocast() -> None:
     seen = []
     step, model, _ = training()

@@ -213,7 +213,7 @@ def why_not_run(subject: Subject, name: str) -> str:
 
 def _forecast(subject: Subject, ranges: GradientRange) -> ScalerForecast | None:
     found = forecast(ranges)
-    if found is None or not subject.optimizers or why_not_run(subject, "float16"):
+    if found is None or not subject.optimizers or subject.compiled or why_not_run(subject, "float16"):
         return found
     return replace(found, waits_per_step=count_scaler_waits(subject))
 
@@ -228,6 +228,8 @@ def _errors(
     subject: Subject, gradients: Gradients, ranges: GradientRange | None, low: Sequence[str]
 ) -> tuple[dict[str, Errors], str]:
     """The errors of each precision by name, or why there are none."""
+    if subject.compiled:
+        return {}, "no float64 reference: compiled code cannot be widened from outside"
     try:
         reference = float64_pass(subject)
     except Exception as error:  # noqa: BLE001 - user code that insists on float32: anything can come out
@@ -245,9 +247,9 @@ def _low_pass(subject: Subject, name: str, ranges: GradientRange | None) -> Pass
 
 
 def _audit(subject: Subject, low: Sequence[str], failed: Mapping[str, str]) -> Audit | None:
-    """The audit in the first of the low precisions that runs here; ``None`` where none does."""
+    """The audit in the first of the low precisions that runs here; ``None`` where none does, and for compiled code."""
     runs = [name for name in low if name not in failed]
-    if not runs:
+    if not runs or subject.compiled:
         return None
     return audit(subject, Setting(name=runs[0], autocast=runs[0]), policies=policies(subject.device_type))
 

@@ -73,6 +73,7 @@ class Control:
         own_sites: bool,
         ends: Ends = Ends(),  # frozen
         on_loss: LossCallback | None = None,
+        on_gradients: Callable[[], None] | None = None,
         scaler: Any = None,
     ) -> None:
         self._torch = load_torch()
@@ -81,6 +82,7 @@ class Control:
         self._own_sites = own_sites
         self._ends = ends
         self._on_loss = on_loss
+        self._on_gradients = on_gradients
         self._scaler = scaler
         self._dtype = None if setting.autocast is None else getattr(self._torch, setting.autocast)
         self._around: Any = None
@@ -151,6 +153,8 @@ class Control:
             within = self._around is not None
             self._leave_autocast()
             plain(tuple(self._scaled(loss) for loss in losses), *args, **kwargs)
+            if self._on_gradients is not None:
+                self._on_gradients()
             if within:
                 self._enter_autocast()
 

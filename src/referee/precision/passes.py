@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Pass:
     """One run: what backward was called on, what the model returned, and the gradients by parameter.
 
-    Gradients are as backward leaves them: still multiplied by the setting's loss scale.
+    Gradients are as the last backward leaves them: still multiplied by the setting's loss scale, not clipped yet.
     """
 
     setting: Setting
@@ -50,10 +50,17 @@ def read_pass(
 ) -> Pass:
     """Run the step as it stands, in ``setting``; the caller restores. ``around`` may run it inside something."""
     losses: list[torch.Tensor] = []
+    gradients: dict[str, torch.Tensor] = {}
     outputs: list[torch.Tensor] = []
 
     def note(tensors: tuple[torch.Tensor, ...]) -> None:
         losses.extend(tensor.detach() for tensor in tensors)
+
+    def note_gradients() -> None:
+        # Before the step goes on: it may clip them, and would clip what our scale made of them.
+        for parameter in subject.parameters():
+            if parameter.grad is not None:
+                gradients[subject.name_of(parameter)] = parameter.grad.detach().clone()
 
     control = Control(
         setting,
@@ -61,6 +68,7 @@ def read_pass(
         own_sites=subject.own_sites,
         ends=Ends(before_update=True),
         on_loss=note,
+        on_gradients=note_gradients,
     )
     handle = _watch_outputs(subject, outputs)
     try:
@@ -68,7 +76,6 @@ def read_pass(
     finally:
         if handle is not None:
             handle.remove()
-    gradients = {subject.name_of(p): p.grad.detach() for p in subject.parameters() if p.grad is not None}
     return Pass(setting=setting, losses=tuple(losses), outputs=tuple(outputs), gradients=_dense(gradients))
 
 

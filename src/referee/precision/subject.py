@@ -26,6 +26,8 @@ class Subject:
     tensors: tuple[torch.Tensor, ...]
     own_sites: bool = False
     model: torch.nn.Module | None = None
+    compiled: bool = False
+    """Whether compiled code is inside: watching modes would make the compiler compile it once more for them."""
     names: dict[int, str] = field(default_factory=dict)
     """Parameters and buffers by ``id``: their names."""
     module_names: dict[int, str] = field(default_factory=dict)
@@ -78,6 +80,7 @@ def make_subject(
         tensors=tuple(tensor for tensor in held.tensors if id(tensor) not in known),
         own_sites=own_sites,
         model=model if model is not None else (roots[0] if roots else None),
+        compiled=bool(held.compiled),
         names=names,
         module_names=module_names,
     )
