@@ -7,21 +7,20 @@ missing), so that they are tried in a forked child, which reports the first that
 
 from __future__ import annotations
 
-import os
 import signal
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from referee.anatomy.children import Report, run_child
 from referee.anatomy.operator import Argument, Operator
 from referee.device.host import load_torch
 from referee.errors import CannotTell, OptionError, RefereeError
 
 MOST_TRIES = 160
 
-_CHILD_LIMIT_S = 20
-_CALL_LIMIT_S = 5
+_LIMIT_S = 5
+_MOST_KILLED = 3
 
 _SHAPES: tuple[tuple[int, ...], ...] = (
     (8,),
@@ -225,7 +224,8 @@ class _Maker:
     def value(self, argument: Argument) -> Any:
         """A value for one argument: the default where there is one, ``None`` for what is optional, in early turns."""
         turn = self._candidate.turn
-        if argument.has_default and not (argument.kind == "Tensor" and turn >= 4):
+        wanted = turn >= 3 and argument.default is None and argument.kind in ("number", "Tensor", "int", "SymInt")
+        if argument.has_default and not wanted:
             return argument.default
         if argument.optional and turn < 3:
             return None
@@ -325,92 +325,46 @@ class Trial:
 def try_in_child(operator: Operator, candidates: Sequence[Candidate]) -> Trial:
     """Which of the candidates can be called? In a forked child, started again behind one that kills it."""
     first, killed, words = 0, 0, ""
-    while first < len(candidates):
-        ended = _child(operator, candidates, first)
-        if ended.works is not None:
-            return Trial(works=ended.works, killed=killed)
-        words = ended.words or words
-        if ended.reached is None:
+    while first < len(candidates) and killed < _MOST_KILLED:
+        reached = first
+        child, reports = run_child(
+            lambda report, at=first: _try_all(operator, candidates, at, report), limit_s=_LIMIT_S
+        )
+        for body in reports:
+            kind, number, words_now = body[:1], int.from_bytes(body[1:5], "little"), body[5:].decode(errors="replace")
+            if kind == b"w":
+                reports.close()
+                return Trial(works=number, killed=killed)
+            reached, words = number, words_now or words
+        if not child.signal and not child.too_long:
             break
         killed += 1
-        words = f"it ended the process with signal {ended.signal}"
-        first = ended.reached + 1
-        if killed >= 3:
-            break
+        words = f"it took more than {_LIMIT_S} s" if child.too_long else f"it ended the process: {_named(child.signal)}"
+        first = reached + 1
     return Trial(works=None, words=words, killed=killed)
 
 
-@dataclass(frozen=True)
-class _Ended:
-    works: int | None = None
-    reached: int | None = None
-    """The candidate that the child died of."""
-    signal: int = 0
-    words: str = ""
+def _named(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
-def _child(operator: Operator, candidates: Sequence[Candidate], first: int) -> _Ended:
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:  # pragma: no cover - the child's lines are not seen by the parent's coverage
-        try:
-            os.close(read_end)
-            _try_all(operator, candidates, first, write_end)
-        finally:
-            os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end, "rb") as stream:
-        text = stream.read()
-    _, status = os.waitpid(pid, 0)
-    reached, works, words = _read_reports(text)
-    if works is not None:
-        return _Ended(works=works)
-    if os.WIFSIGNALED(status):
-        return _Ended(reached=reached if reached is not None else first, signal=os.WTERMSIG(status), words=words)
-    return _Ended(words=words)
-
-
-def _read_reports(text: bytes) -> tuple[int | None, int | None, str]:
-    """The last candidate begun, the one that works, and the last words; a record is (kind, number, length) and text."""
-    offset, reached, works, words = 0, None, None, ""
-    while offset + 9 <= len(text):
-        kind, number, length = struct.unpack_from("<cII", text, offset)
-        body = text[offset + 9 : offset + 9 + length].decode(errors="replace")
-        offset += 9 + length
-        if kind == b"t":
-            reached = number
-        elif kind == b"w":
-            works = number
-        else:
-            words = body
-    return reached, works, words
-
-
-def _try_all(operator: Operator, candidates: Sequence[Candidate], first: int, write_end: int) -> None:
-    """In the child: say which is tried, call it, say what came of it."""
-    torch = load_torch()
-    torch.set_num_threads(1)
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)  # what dies writes its last words there
-    signal.alarm(_CHILD_LIMIT_S)
-
-    def report(kind: bytes, number: int, words: str = "") -> None:
-        body = words.encode()[:300]
-        os.write(write_end, struct.pack("<cII", kind, number, len(body)) + body)
-
+def _try_all(operator: Operator, candidates: Sequence[Candidate], first: int, report: Report) -> None:
+    """In the child: say which is tried, call it twice, say what came of it."""
     call = operator.callable
     for number in range(first, len(candidates)):
-        report(b"t", number)
+        at = number.to_bytes(4, "little")
+        report(b"t" + at)
         try:
             arguments = build(operator, candidates[number])
-            signal.alarm(_CALL_LIMIT_S)
             call(*arguments.args, **arguments.kwargs)
             call(*arguments.args, **arguments.kwargs)
-        except (RefereeError, Exception) as error:  # noqa: BLE001 - whatever an operator raises is its refusal
-            report(b"e", number, _first_sentence(str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever an operator raises is its refusal
+            report(b"e" + at + _first_sentence(str(error)).encode())
             continue
-        report(b"w", number)
+        report(b"w" + at)
         return
 
 

@@ -130,6 +130,7 @@ def prepare(request: Request, plain: Arguments, module: Any) -> Prepared:
     if request.mode == "inference":
         with context():
             plain = map_tensors(plain, lambda tensor: tensor.clone())
+    given = plain
     actual = _actual(request, plain, notes)
     autocast = _autocast_context(request) if request.autocast else None
     with context():
@@ -140,20 +141,36 @@ def prepare(request: Request, plain: Arguments, module: Any) -> Prepared:
         path = predict(operator, keys_of_call(actual.tensors, device=request.wish.device))
         outputs, calls = _call_once(operator, actual, module)
     fresh = tuple(o for o in outputs if not _shares(o, plain) and not _shares(o, actual))
-    inner = calls if any("composite" in e.note for e in path if e.visited) else ()
+    composite = any(entry.kernel == "composite" for entry in path if entry.visited)
+    wanting = actual
+    if autocast is not None:
+        plain, wanting = _as_cast(plain, outputs), _as_cast(actual, outputs)
     subject = Subject(
         operator=operator,
         entry=entry,
         plain=plain,
+        wanting=plain if actual is given else wanting,
         actual=actual,
         keys=names,
         outputs=outputs,
         fresh=tuple(o.detach() for o in fresh),
         context=context,
         autocast=autocast,
-        inner_calls=inner,
+        inner_calls=calls if composite else (),
     )
     return Prepared(subject=subject, path=path, notes=tuple(notes))
+
+
+def _as_cast(arguments: Arguments, outputs: tuple[Any, ...]) -> Arguments:
+    """The arguments in the dtype of the output under autocast: what it casts them to."""
+    dtype = next((output.dtype for output in outputs if output.is_floating_point()), None)
+
+    def cast(tensor: Any) -> Any:
+        if dtype is None or not tensor.is_floating_point():
+            return tensor
+        return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+
+    return map_tensors(arguments, cast)
 
 
 def mode_context(mode: Mode) -> Callable[[], AbstractContextManager[Any]]:

@@ -197,7 +197,7 @@ def _with_parser(operator: Operator, function: Any, entry: Entry) -> Entry:
     """The entry with the signatures that its parser chooses from."""
     own = schema_signature(operator, method=entry.way == "method")
     try:
-        signatures = complaint_signatures(operator.base, _complaint(function))
+        signatures = complaint_signatures(operator, _complaint(function))
     except ValueError as error:
         return Entry(**{**entry.__dict__, "why_no_parser": str(error)})
     if not signatures:
@@ -215,25 +215,27 @@ def _complaint(function: Any) -> str:
     return ""
 
 
-def complaint_signatures(base: str, text: str) -> tuple[str, ...]:
+def complaint_signatures(operator: Operator, text: str) -> tuple[str, ...]:
     """The signatures in torch's complaint about arguments that fit none, in the notation of its parser.
 
-    None where the complaint names none (a function with one signature is not listed). Raises ``ValueError`` for a type
-    that is not known.
+    None where the complaint names none (a function with one signature is not listed). The complaint does not tell
+    symbolic integers from others, nor what may be None without being None by default: arguments that the operator has
+    by the same name are as its schema says. Raises ``ValueError`` for a type that is not known.
     """
     _, found, rest = text.partition("but expected ")
     if not found:
         return ()
     lines = [line.strip().removeprefix("* ") for line in rest.splitlines() if "(" in line]
-    return tuple(_translate(base, line[line.index("(") : line.rindex(")") + 1]) for line in lines)
+    return tuple(_translate(operator, line[line.index("(") : line.rindex(")") + 1]) for line in lines)
 
 
-def _translate(base: str, signature: str) -> str:
+def _translate(operator: Operator, signature: str) -> str:
     parts = [part.strip() for part in signature.strip("()").split(", ")]
-    return f"{base}({', '.join(_translate_part(part) for part in parts if part)})"
+    known = {argument.name: argument for argument in operator.arguments}
+    return f"{operator.base}({', '.join(_translate_part(part, known) for part in parts if part)})"
 
 
-def _translate_part(part: str) -> str:
+def _translate_part(part: str, arguments: Mapping[str, Argument]) -> str:
     if part == "*":
         return part
     declared, has_default, default = part.partition(" = ")
@@ -243,6 +245,10 @@ def _translate_part(part: str) -> str:
     if known is None:
         raise ValueError(f"its parser takes a {kind}, which cannot be rebuilt")
     optional = "?" if default == "None" else ""
+    same = arguments.get(name)
+    if same is not None and _SCHEMA_KINDS.get(same.kind, "").removeprefix("Sym") == known.replace("int64_t", "Int"):
+        known = _SCHEMA_KINDS[same.kind]
+        optional = optional or ("?" if same.optional else "")
     return f"{known}{optional} {name}" + (f"={default}" if has_default else "")
 
 

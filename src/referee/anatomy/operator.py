@@ -137,7 +137,8 @@ def read_operator(name: str, overload: str) -> Operator:
     """The operator with this exact name and overload."""
     torch = load_torch()
     schema = torch._C._get_schema(name, overload)
-    arguments = tuple(_argument(argument) for argument in schema.arguments)
+    written = split_arguments(str(schema))
+    arguments = tuple(_argument(one, text) for one, text in zip(schema.arguments, written, strict=True))
     returns_alias = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
     namespace, _, base = name.partition("::")
     tags = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default").tags
@@ -151,8 +152,25 @@ def read_operator(name: str, overload: str) -> Operator:
     )
 
 
-def _argument(argument: Any) -> Argument:
-    kind = str(getattr(argument, "real_type", argument.type))
+def split_arguments(schema: str) -> list[str]:
+    """The arguments of a schema as it is written, without the star that begins the keyword ones."""
+    depth, words, word = 0, [], ""
+    for letter in schema[schema.index("(") + 1 :]:
+        if letter == ")" and depth == 0:
+            break
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            words.append(word)
+            word = ""
+        else:
+            word += letter
+    return [word.strip() for word in [*words, word] if word.strip() not in ("", "*")]
+
+
+def _argument(argument: Any, written: str) -> Argument:
+    kind = str(argument.type)
+    if written.startswith("SymInt"):  # the type object says int
+        kind = kind.replace("int", "SymInt")
     optional = kind.startswith("Optional[")
     return Argument(
         name=argument.name,

@@ -8,7 +8,7 @@ the lowest to the highest, the autograd node, and the wrapping of the result. Ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from referee.anatomy.arguments import Arguments
@@ -52,13 +52,15 @@ class Ladder:
 class Subject:
     """What is taken apart: the operator, two sets of arguments, the way it is called, and the keys it visits.
 
-    ``plain`` requires no gradient; ``actual`` does where the mode asks for it, and is ``plain`` otherwise.
+    ``plain`` requires no gradient; ``wanting`` does where the mode asks for it, and is ``plain`` otherwise. Both have
+    the dtype that autocast casts to, where it is on; ``actual`` is what the call is given.
     """
 
     operator: Operator
     entry: Entry
     """The call with ``actual``."""
     plain: Arguments
+    wanting: Arguments
     actual: Arguments
     keys: tuple[str, ...]
     """Keys visited by a call with ``plain``, highest first."""
@@ -130,21 +132,22 @@ def build_ladder(subject: Subject, probe: Any) -> Ladder:
     """Every stage of the subject that the probe can tell apart."""
     entry, context = subject.entry, subject.context
     unseparated: list[str] = []
-    signatures, chosen = _signatures(entry, unseparated)
+    signatures, chosen = _signatures(subject, probe, unseparated)
     plain = Rungs(probe, subject, subject.plain, signatures=signatures, context=context)
-    same = subject.actual is subject.plain
-    actual = plain if same else Rungs(probe, subject, subject.actual, signatures=signatures, context=context)
+    same = subject.wanting is subject.plain
+    wanting = plain if same else Rungs(probe, subject, subject.wanting, signatures=signatures, context=context)
     steps = [*_binding(subject, plain, probe, signatures, chosen, unseparated)]
     inside, floor = _inside(subject, plain, unseparated)
     steps += _dispatch(subject, plain, floor, unseparated)
     if subject.autocast is not None:
-        steps.append(_autocast(subject, probe, signatures))
         top = Rungs(probe, subject, subject.actual, signatures=signatures, context=subject.autocast)
+        meaning = "its redispatch and the casts of the operands"
+        steps.append(_step(DISPATCH, "dispatch: autocast", meaning, top.at("call"), wanting.at("call")))
     else:
-        top = actual
+        top = wanting
     if not same:
         meaning = "the node, its edges and what it saves, made and dropped again"
-        steps.append(_step(AUTOGRAD, "autograd node", meaning, actual.at("call"), plain.at("call")))
+        steps.append(_step(AUTOGRAD, "autograd node", meaning, wanting.at("call"), plain.at("call")))
     steps += inside
     steps.append(
         _step(
@@ -160,15 +163,33 @@ def _step(layer: str, name: str, meaning: str, upper: Timed, lower: Timed = NOTH
     return Step(layer=layer, meaning=meaning, pair=Pair(name, upper, lower))
 
 
-def _signatures(entry: Entry, unseparated: list[str]) -> tuple[tuple[str, ...], str]:
+def _signatures(subject: Subject, probe: Any, unseparated: list[str]) -> tuple[tuple[str, ...], str]:
+    """The signatures that the parser chooses from and the right one among them, as far as they parse this call."""
+    entry = subject.entry
     if entry.way == "overload":
         unseparated.append("overload resolution: torch.ops names the overload, so nothing is chosen")
-    elif not entry.signatures:
+        return (), ""
+    chosen = entry.chosen if entry.chosen and _parses(subject, probe, (entry.chosen,)) else ""
+    signatures = entry.signatures if entry.signatures and _parses(subject, probe, entry.signatures) else ()
+    signatures = signatures or ((chosen,) if chosen else ())
+    if not signatures:
         why = entry.why_no_parser or "its signature cannot be rebuilt"
         unseparated.append(f"argument parsing: {why}; it is in the remainder")
     elif len(entry.signatures) == 1:
         unseparated.append("overload resolution: the parser has one signature, so nothing is chosen")
-    return entry.signatures, entry.chosen
+    elif len(signatures) == 1:
+        unseparated.append("overload resolution: what the parser chooses from cannot be rebuilt")
+    return signatures, chosen
+
+
+def _parses(subject: Subject, probe: Any, signatures: Sequence[str]) -> bool:
+    """Whether a parser of these signatures takes the call."""
+    try:
+        parse = Rungs(probe, subject, subject.plain, signatures=signatures, context=subject.context).at("parse")
+        parse.loop()(1)
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _binding(
@@ -203,10 +224,7 @@ def _parsing(subject: Subject, rungs: Rungs, probe: Any, signatures: Sequence[st
     meaning = "checked and read by torch's own parser"
     if len(signatures) == 1 or not chosen:
         return [_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing())]
-    try:
-        alone = Rungs(probe, subject, subject.plain, signatures=(chosen,), context=subject.context)
-    except (RuntimeError, TypeError):  # the parser knows a type that the schema writes otherwise
-        return [_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing())]
+    alone = Rungs(probe, subject, subject.plain, signatures=(chosen,), context=subject.context)
     return [
         _step(
             BINDING, "argument parsing", f"{meaning}, against the right signature", alone.at("parse"), rungs.nothing()
@@ -314,33 +332,3 @@ def _dispatch(subject: Subject, rungs: Rungs, kernel: Timed, unseparated: list[s
     if _is_deep(subject, rungs):
         steps.append(_step(DISPATCH, f"dispatch: {keys[-1]}", "the jump to the kernel", backend, kernel))
     return steps
-
-
-def _autocast(subject: Subject, probe: Any, signatures: Sequence[str]) -> Step:
-    """What autocast adds to a call on operands that have the dtype it would cast them to."""
-    upper = Rungs(probe, subject, subject.actual, signatures=signatures, context=subject.autocast or subject.context)
-    lowered = replace(subject, autocast=None)
-    lower = Rungs(probe, lowered, _cast(subject), signatures=signatures, context=subject.context)
-    return _step(
-        DISPATCH,
-        "dispatch: autocast",
-        "its redispatch and the casts of the operands",
-        upper.at("call"),
-        lower.at("call"),
-    )
-
-
-def _cast(subject: Subject) -> Arguments:
-    """The arguments in the dtype of the output under autocast."""
-    torch = load_torch()
-    dtype = next((o.dtype for o in subject.outputs if isinstance(o, torch.Tensor) and o.is_floating_point()), None)
-
-    def one(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and dtype is not None and value.is_floating_point():
-            return value.detach().to(dtype).requires_grad_(value.requires_grad)
-        if isinstance(value, (list, tuple)):
-            return type(value)(one(item) for item in value)
-        return value
-
-    actual = subject.actual
-    return Arguments(args=tuple(map(one, actual.args)), kwargs={k: one(v) for k, v in actual.kwargs.items()})

@@ -94,6 +94,7 @@ def time_pairs(
     mix: Mix | None = None,
     level: float = 0.95,
     cold_frac: float = 0.45,
+    block_ns: int = BLOCK_NS,
     progress: ProgressCallback = no_progress,
 ) -> tuple[Cost, ...]:
     """Time every pair for about ``budget_ns`` together; with ``mix`` also cold, in ``cold_frac`` of that time.
@@ -101,12 +102,12 @@ def time_pairs(
     Raises what an expression raises, and :class:`~referee.errors.CannotTell` where hardly a block is clean.
     """
     hot_ns = int(budget_ns * (1 - cold_frac)) if mix is not None else budget_ns
+    take = partial(_differences, pairs, device=device, level=level, block_ns=block_ns, progress=progress)
     with quiet_collector():
-        hot = _differences(pairs, device=device, budget_ns=hot_ns, mix=None, level=level, progress=progress)
-        cold: list[Estimate | None] = [None] * len(pairs)
+        hot = take(budget_ns=hot_ns, mix=None)
+        cold: Sequence[Estimate | None] = [None] * len(pairs)
         if mix is not None:
-            left_ns = budget_ns - hot_ns
-            cold[:] = _differences(pairs, device=device, budget_ns=left_ns, mix=mix, level=level, progress=progress)
+            cold = take(budget_ns=budget_ns - hot_ns, mix=mix)
     return tuple(Cost(name=pair.name, hot=warm, cold=amid) for pair, warm, amid in zip(pairs, hot, cold, strict=True))
 
 
@@ -117,13 +118,14 @@ def _differences(
     budget_ns: int,
     mix: Mix | None,
     level: float,
+    block_ns: int,
     progress: ProgressCallback,
 ) -> list[Estimate]:
     until_ns = device.now_ns() + budget_ns
     sides = [(_Side(pair.upper), _Side(pair.lower)) for pair in pairs]
     flat = [side for both in sides for side in both]
     for side in flat:
-        _prepare(side, device=device, mix=mix)
+        _prepare(side, device=device, mix=mix, block_ns=block_ns)
     _rounds(flat, device=device, until_ns=until_ns, stage="hot" if mix is None else "cold", progress=progress)
     return [floor_difference(_series(upper.samples), _series(lower.samples), level=level) for upper, lower in sides]
 
@@ -132,7 +134,7 @@ def _series(values: list[float]) -> FloatArray:
     return np.array(values, dtype=np.float64)
 
 
-def _prepare(side: _Side, *, device: Device, mix: Mix | None) -> None:
+def _prepare(side: _Side, *, device: Device, mix: Mix | None, block_ns: int) -> None:
     """Find out how many turns make a block; the first ones pay what is paid once."""
     loop = side.timed.loop(mix)
     with side.timed.context():
@@ -140,9 +142,9 @@ def _prepare(side: _Side, *, device: Device, mix: Mix | None) -> None:
         loop(2)
         while True:
             block = min(run_block(partial(loop, turns), device=device, calls=1).issue_ns for _ in range(2))
-            if block >= BLOCK_NS / 2 or turns >= _MOST_TURNS:
+            if block >= block_ns / 2 or turns >= _MOST_TURNS:
                 break
-            turns = min(_MOST_TURNS, max(turns * 2, int(turns * min(8.0, BLOCK_NS / max(1, block)))))
+            turns = min(_MOST_TURNS, max(turns * 2, int(turns * min(8.0, block_ns / max(1, block)))))
     side.step = partial(loop, turns)
     side.evaluations = turns * (1 if mix is None else mix.places)
 

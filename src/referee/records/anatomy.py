@@ -159,3 +159,30 @@ class Anatomy:
     """How the stages were reached: the compiled probe and its build, or Python alone."""
     findings: tuple[Finding, ...] = ()
     schema: str = "referee.anatomy/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveyRow:
+    """One operator of a survey: its whole and the sum of each layer, or why there is no ladder."""
+
+    op: str
+    entry: str = ""
+    kind: str = ""
+    """What sort of operator it is: view, in-place, list, reduction, random, factory, indexing, pointwise, or other."""
+    whole_ns: float | None = None
+    remainder_ns: float | None = None
+    layers: Mapping[str, float] | None = None
+    stages: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnatomySurvey:
+    """The ladders of all operators of a namespace, coarsely (schema ``referee.anatomy-survey/1``)."""
+
+    namespace: str
+    rows: tuple[SurveyRow, ...]
+    took_ns: int
+    provenance: Provenance
+    findings: tuple[Finding, ...] = ()
+    schema: str = "referee.anatomy-survey/1"

@@ -397,6 +397,9 @@ class Call : public std::enable_shared_from_this<Call> {
         case torch::ParameterType::DOUBLE: if (!r.isNone(i)) read_ = r.toDouble(i) > 0; break;
         case torch::ParameterType::BOOL: if (!r.isNone(i)) read_ = r.toBool(i); break;
         case torch::ParameterType::INT_LIST: if (!r.isNone(i)) read_ = r.intlist(i).size(); break;
+        case torch::ParameterType::SYM_INT: if (!r.isNone(i)) read_ = r.toSymInt(i).is_heap_allocated(); break;
+        case torch::ParameterType::SYM_INT_LIST: if (!r.isNone(i)) read_ = r.symintlist(i).size(); break;
+        case torch::ParameterType::SCALARTYPE: if (!r.isNone(i)) read_ = static_cast<int64_t>(r.scalartype(i)); break;
         case torch::ParameterType::TENSOR_LIST: if (!r.isNone(i)) read_ = r.tensorlist(i).size(); break;
         default: break;
       }
