@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,12 @@ MOST_DEVICES = 1024
 """Numbers of devices are below this; larger process numbers are those of host processes."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class EventTable:
-    """Events with a duration in the order of the file; columns as in :class:`~referee.trace.columns.Rows`."""
+    """Events with a duration in the order of the file; columns as in :class:`~referee.trace.columns.Rows`.
+
+    A table is used up by making rows of it, column by column: of a large trace there is never a second copy.
+    """
 
     start_ns: IntColumn
     duration_ns: IntColumn
@@ -45,8 +48,14 @@ class EventTable:
     external_id: IntColumn
     place: IntColumn
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
+    def take(self, column: str, order: IntColumn) -> Any:
+        """Hand out a column in ``order`` and let go of it."""
+        values = getattr(self, column)[order]
+        setattr(self, column, _GONE)
+        return values
+
+
+_GONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +80,20 @@ class Surroundings:
     provenance: Provenance | None = None
 
 
-def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings) -> Trace:
-    """The trace of a table of events."""
+def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings, lean: bool = False) -> Trace:
+    """The trace of a table of events, which is used up; ``lean``: its links take half the memory."""
+    negative = _duration_findings(table)
     rows = sort_rows(table, labels=labels)
     links = link(rows, names=labels.names)
+    if lean and len(rows) < 1 << 31:
+        short: Any = np.int32
+        links = replace(links, launch_of=links.launch_of.astype(short), operator_of=links.operator_of.astype(short))
     steps, steps_from = find_steps(rows, names=labels.names)
     if not steps and (steps := periodic_steps(rows, links, names=labels.names)):
         steps_from = "periodicity"
     findings = (
         *surroundings.findings,
-        *_duration_findings(table),
+        *negative,
         *_category_findings(rows, labels.categories),
         *step_findings(steps),
         *audit(rows, links),
@@ -105,26 +118,31 @@ def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings) -
 
 def sort_rows(table: EventTable, *, labels: Labels) -> Rows:
     """The rows in order of start, longer first, then by place; a negative duration counts as none."""
-    duration = np.maximum(table.duration_ns, 0)
-    order = _order(table.start_ns, duration)
-    start = table.start_ns[order]
-    category, name, thread = table.category[order], table.name[order], table.thread[order]
+    np.maximum(table.duration_ns, 0, out=table.duration_ns)
+    order = _order(table.start_ns, table.duration_ns)
+    start, end = table.take("start_ns", order), table.take("duration_ns", order)
+    end += start
+    category, name, thread = table.take("category", order), table.take("name", order), table.take("thread", order)
     kind = classify(category, name, categories=labels.categories, names=labels.names)
     device, stream = _place_on_devices(
-        kind, device=table.device[order], stream=table.stream[order], thread=thread, threads=labels.threads
+        kind,
+        device=table.take("device", order),
+        stream=table.take("stream", order),
+        thread=thread,
+        threads=labels.threads,
     )
     return Rows(
         start_ns=start,
-        end_ns=start + duration[order],
+        end_ns=end,
         name=name,
         category=category,
         kind=kind,
         thread=thread,
         device=device,
         stream=stream,
-        correlation=table.correlation[order],
-        external_id=table.external_id[order],
-        place=table.place[order],
+        correlation=table.take("correlation", order),
+        external_id=table.take("external_id", order),
+        place=table.take("place", order),
     )
 
 
@@ -157,10 +175,16 @@ def _place_on_devices(
     tids = np.array([_number_at_end(tid) for _, tid in threads] or [NONE], np.int64)
     # A device is numbered small; what is larger is the number of a host process.
     pids[pids >= MOST_DEVICES] = NONE
-    on_device = np.isin(kind, [int(one) for one in ON_DEVICE_KINDS])
-    device = np.where(device == NONE, pids[thread].astype(np.int32), device)
-    stream = np.where(stream == NONE, tids[thread], stream)
-    return np.where(on_device, device, NONE).astype(np.int32), np.where(on_device, stream, NONE)
+    listed = np.zeros(256, np.bool_)
+    listed[[int(one) for one in ON_DEVICE_KINDS]] = True
+    on_device = np.flatnonzero(listed[kind])
+    own_device, own_stream = device[on_device], stream[on_device]
+    device.fill(NONE)
+    stream.fill(NONE)
+    own_thread = thread[on_device]
+    device[on_device] = np.where(own_device == NONE, pids[own_thread], own_device)
+    stream[on_device] = np.where(own_stream == NONE, tids[own_thread], own_stream)
+    return device, stream
 
 
 def _number_at_end(label: str) -> int:

@@ -113,7 +113,7 @@ class Rows:
         """The row numbers of these kinds, in order of start."""
         if len(kinds) == 1:
             order, bounds = self._by_kind
-            return order[bounds[kinds[0]] : bounds[kinds[0] + 1]].copy()
+            return order[bounds[kinds[0]] : bounds[kinds[0] + 1]].astype(np.int64)
         found = self._by_kinds.get(kinds)
         if found is None:
             wanted = np.zeros(256, np.bool_)
@@ -127,9 +127,11 @@ class Rows:
         return {}
 
     @cached_property
-    def _by_kind(self) -> tuple[RowNumbers, IntColumn]:
+    def _by_kind(self) -> tuple[CodeColumn | RowNumbers, IntColumn]:
         """The row numbers grouped by kind, and where each kind begins: sorted once, asked for many times."""
-        order = np.argsort(self.kind, kind="stable").astype(np.int64)
+        order: CodeColumn | RowNumbers = np.argsort(self.kind, kind="stable").astype(np.int64)
+        if len(self) < 1 << 31:
+            order = order.astype(np.int32)
         bounds = np.searchsorted(self.kind[order], np.arange(256 + 1)).astype(np.int64)
         return order, bounds
 

@@ -34,20 +34,23 @@ class HelperMissing(Exception):
     """The system has no process or thread to spare."""
 
 
-def read_stretches(blob: Blob, cuts: Sequence[int], *, words: Vocabulary) -> list[Piece | None]:
-    """The piece between each cut and the next; ``None`` where a stretch is no whole number of valid events."""
-    stretches = list(pairwise(cuts))
-    if blob.descriptor is not None and cuts[-1] - cuts[0] >= SHARE_FROM_BYTES and (os.cpu_count() or 1) > 1:
-        try:
-            return _shared(blob, blob.descriptor, stretches, words)
-        except HelperMissing:
-            pass
-    reader = PieceReader(blob, words)
-    return [reader.read(start, stop) for start, stop in stretches]
+def read_ahead(blob: Blob, cuts: Sequence[int], *, words: Vocabulary) -> dict[int, Piece | None]:
+    """The pieces from one cut to the next, by number, read together with a helper; none where that does not pay.
+
+    ``None`` stands for a stretch that is no whole number of valid events. What a helper fails to deliver is absent.
+    """
+    if blob.descriptor is None or cuts[-1] - cuts[0] < SHARE_FROM_BYTES or (os.cpu_count() or 1) < 2:
+        return {}
+    try:
+        return _shared(blob, blob.descriptor, list(pairwise(cuts)), words)
+    except HelperMissing:
+        return {}
 
 
-def _shared(blob: Blob, descriptor: int, stretches: Sequence[tuple[int, int]], words: Vocabulary) -> list[Piece | None]:
-    """Read stretches together with a helper; whatever it fails to deliver is read here."""
+def _shared(
+    blob: Blob, descriptor: int, stretches: Sequence[tuple[int, int]], words: Vocabulary
+) -> dict[int, Piece | None]:
+    """Read stretches together with a helper."""
     queue, queue_in = os.pipe()
     try:
         helper = _Helper(Job(text=descriptor, queue=queue, stretches=stretches), queue_in=queue_in)
@@ -67,8 +70,7 @@ def _shared(blob: Blob, descriptor: int, stretches: Sequence[tuple[int, int]], w
         helper.stop()
         os.close(queue)
         feeder.join()
-    own |= helper.pieces_in(words)
-    return [own[index] if index in own else reader.read(*stretches[index]) for index in range(len(stretches))]
+    return own | helper.pieces_in(words)
 
 
 def _feed(queue_in: int, count: int) -> None:

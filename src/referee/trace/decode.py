@@ -121,11 +121,11 @@ class Piece:
     name: CodeColumn
     category: CodeColumn
     thread: CodeColumn
-    device: IntColumn
-    stream: IntColumn
-    correlation: IntColumn
-    external_id: IntColumn
-    place: IntColumn
+    device: IntColumn | CodeColumn
+    stream: IntColumn | CodeColumn
+    correlation: IntColumn | CodeColumn
+    external_id: IntColumn | CodeColumn
+    place: IntColumn | CodeColumn
     unusual_start: Unusual
     unusual_duration: Unusual
     halves: tuple[Half, ...] = ()
@@ -188,15 +188,21 @@ def columns_of(
         name=as_codes(name, words.names),
         category=category,
         thread=_threads_of(pid, tid, words.threads),
-        device=ids["device"],
-        stream=ids["stream"],
-        correlation=ids["correlation"],
-        external_id=ids["external_id"],
-        place=place,
+        device=narrow(ids["device"]),
+        stream=narrow(ids["stream"]),
+        correlation=narrow(ids["correlation"]),
+        external_id=narrow(ids["external_id"]),
+        place=narrow(place),
         unusual_start={at: exact for at, exact in unusual.items() if at < count},
         unusual_duration={at - count: exact for at, exact in unusual.items() if at >= count},
         halves=halves,
     )
+
+
+def narrow(column: IntColumn) -> IntColumn | CodeColumn:
+    """The same numbers in half the memory, where they fit."""
+    fits = len(column) == 0 or (int(column.max()) < 1 << 31 and int(column.min()) >= -1 << 31)
+    return column.astype(np.int32) if fits else column
 
 
 def _ids_of(args: Sequence[EventArgs], *, stated: IntColumn) -> dict[str, IntColumn]:

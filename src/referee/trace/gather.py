@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from referee.records.finding import Finding, Scalar, Severity
 from referee.records.provenance import Provenance
 from referee.trace.assemble import EventTable, Labels, Surroundings, assemble
 from referee.trace.columns import NONE, BoolColumn, CodeColumn, DeviceProperties, IntColumn, Trace
-from referee.trace.decode import Half, Piece, Vocabulary, pair_halves
+from referee.trace.decode import Half, Piece, Vocabulary, narrow, pair_halves
 from referee.trace.numbers import Unusual
 
 _LIMIT_NS = 1 << 62
@@ -28,7 +28,12 @@ class Gathering:
     source: str
     words: Vocabulary = field(default_factory=Vocabulary)
     keys: dict[str, Any] = field(default_factory=dict)
-    pieces: list[Piece] = field(default_factory=list)
+    lean: bool = False
+    """Ids, places and links take half the memory where they fit."""
+    columns: GrowingColumns = field(init=False)
+    halves: list[Half] = field(default_factory=list)
+    events: int = 0
+    """How many events were read."""
     findings: list[Finding] = field(default_factory=list)
     truncated: bool = False
     skipped: list[int] = field(default_factory=list)
@@ -36,10 +41,14 @@ class Gathering:
     repaired: list[int] = field(default_factory=list)
     """Byte offsets of text that was read although it is not valid JSON."""
 
-    @property
-    def events(self) -> int:
-        """How many events were read."""
-        return sum(piece.events for piece in self.pieces)
+    def __post_init__(self) -> None:
+        self.columns = GrowingColumns(lean=self.lean)
+
+    def add(self, piece: Piece) -> None:
+        """Take the next piece."""
+        self.columns.append(piece, place=self.events)
+        self.halves.extend(half._replace(place=half.place + self.events) for half in piece.halves)
+        self.events += piece.events
 
     def note(self, code: str, severity: Severity, message: str, *, hint: str = "", **evidence: Scalar) -> None:
         """Add a finding."""
@@ -48,21 +57,19 @@ class Gathering:
     def truncated_at(self, byte: int, *, after: int) -> None:
         """Say that the text ends at ``byte``, the last whole event having ended at ``after``."""
         self.truncated = True
-        events = self.events
         self.note(
             "truncated",
             "warning",
-            f"The file ends in the middle, at byte {byte}: the {events} events before byte {after} were read.",
+            f"The file ends in the middle, at byte {byte}: the {self.events} events before byte {after} were read.",
             hint="Was the disk full, or the process killed while it wrote? Totals are those of the part that is there.",
             byte=byte,
             last_event_end=after,
-            events=events,
+            events=self.events,
         )
 
     def finish(self, provenance: Provenance | None) -> Trace:
         """The trace. Raises :class:`~referee.errors.TraceError` if there is not one event."""
-        events = self.events
-        if events == 0:
+        if self.events == 0:
             raise TraceError(
                 f"{self.source} ends before its first whole event."
                 if self.truncated
@@ -76,25 +83,20 @@ class Gathering:
         surroundings = Surroundings(
             source=self.source,
             base_ns=base,
-            events=events,
+            events=self.events,
             devices=devices,
             metadata=self.keys,
             findings=tuple(self.findings),
             provenance=provenance,
         )
-        return assemble(table, labels=labels, surroundings=surroundings)
+        return assemble(table, labels=labels, surroundings=surroundings, lean=self.lean)
 
     def _pair_halves(self) -> None:
-        halves: list[Half] = []
-        offset = 0
-        for piece in self.pieces:
-            halves.extend(half._replace(place=half.place + offset) for half in piece.halves)
-            offset += piece.events
-        if not halves:
+        if not self.halves:
             return
-        paired, alone = pair_halves(halves, words=self.words)
-        # Their places are those of the file already: the piece goes in front of all.
-        self.pieces.insert(0, paired)
+        paired, alone = pair_halves(self.halves, words=self.words)
+        # Their places are those of the file already.
+        self.columns.append(paired, place=0)
         if alone:
             self.note(
                 "unpaired-events",
@@ -117,10 +119,9 @@ class Gathering:
                 self.note(code, "warning", message, places=len(offsets), byte=offsets[0])
 
     def _table(self) -> tuple[int, EventTable, Labels]:
-        start, unusual_start = self._times(lambda piece: (piece.start_ns, piece.unusual_start))
-        duration, unusual_duration = self._times(lambda piece: (piece.duration_ns, piece.unusual_duration))
-        base, start, usable = rebase(start, unusual_start)
-        usable[[at for at, exact in unusual_duration.items() if exact is not None]] = False
+        columns = self.columns
+        base, start, usable = rebase(columns.take("start_ns"), columns.unusual_start)
+        usable[[at for at, exact in columns.unusual_duration.items() if exact is not None]] = False
         chosen: slice | BoolColumn = slice(None)
         if not usable.all():
             lost = int((~usable).sum())
@@ -131,42 +132,64 @@ class Gathering:
                 events=lost,
             )
             chosen = usable
-        name, names = recode(self._column(lambda piece: piece.name)[chosen], self.words.names, as_text)
-        category, categories = recode(
-            self._column(lambda piece: piece.category)[chosen], self.words.categories, as_text
-        )
-        thread, threads = recode(self._column(lambda piece: piece.thread)[chosen], self.words.threads, as_pair)
+        name, names = recode(columns.take("name")[chosen], self.words.names, as_text)
+        category, categories = recode(columns.take("category")[chosen], self.words.categories, as_text)
+        thread, threads = recode(columns.take("thread")[chosen], self.words.threads, as_pair)
+        rest = ("device", "stream", "correlation", "external_id", "place")
         table = EventTable(
             start_ns=start[chosen],
-            duration_ns=duration[chosen],
+            duration_ns=columns.take("duration_ns")[chosen],
             name=name,
             category=category,
             thread=thread,
-            device=self._column(lambda piece: piece.device)[chosen].astype(np.int32),
-            stream=self._column(lambda piece: piece.stream)[chosen],
-            correlation=self._column(lambda piece: piece.correlation)[chosen],
-            external_id=self._column(lambda piece: piece.external_id)[chosen],
-            place=self._places()[chosen],
+            **{column: columns.take(column)[chosen] for column in rest},
         )
         return base, table, Labels(names=names, categories=categories, threads=threads)
 
-    def _column(self, take: Callable[[Piece], NDArray[Any]]) -> NDArray[Any]:
-        return np.concatenate([take(piece) for piece in self.pieces])
 
-    def _times(self, take: Callable[[Piece], tuple[IntColumn, Unusual]]) -> tuple[IntColumn, Unusual]:
-        """One column of times over all pieces, and its unusual values by position in it."""
-        unusual: Unusual = {}
-        offset = 0
-        for piece in self.pieces:
-            column, own = take(piece)
-            unusual.update((offset + at, exact) for at, exact in own.items())
-            offset += len(column)
-        return self._column(lambda piece: take(piece)[0]), unusual
+class GrowingColumns:
+    """The rows of all pieces, column by column, in memory that grows at its end: of nothing there is a second copy."""
 
-    def _places(self) -> IntColumn:
-        """Each row's place among the events of the file."""
-        offsets = np.cumsum([0, *(piece.events for piece in self.pieces)])
-        return np.concatenate([piece.place + offset for piece, offset in zip(self.pieces, offsets, strict=False)])
+    _TYPES: ClassVar[dict[str, type[np.integer[Any]]]] = {
+        "start_ns": np.int64,
+        "duration_ns": np.int64,
+        "name": np.int32,
+        "category": np.int32,
+        "thread": np.int32,
+        "device": np.int32,
+        "stream": np.int64,
+        "correlation": np.int64,
+        "external_id": np.int64,
+        "place": np.int64,
+    }
+
+    _MAY_BE_NARROW: ClassVar[tuple[str, ...]] = ("stream", "correlation", "external_id", "place")
+
+    def __init__(self, *, lean: bool) -> None:
+        self._bytes = {name: bytearray() for name in self._TYPES}
+        self._types = dict(self._TYPES) | dict.fromkeys(self._MAY_BE_NARROW if lean else (), np.int32)
+        self.unusual_start: Unusual = {}
+        self.unusual_duration: Unusual = {}
+        self._rows = 0
+
+    def append(self, piece: Piece, *, place: int) -> None:
+        """Add the rows of a piece whose first event is number ``place`` of the file."""
+        for name in self._TYPES:
+            column = getattr(piece, name)
+            if name == "place" and place:
+                column = narrow(column.astype(np.int64) + place)
+            if column.dtype == np.int64 and self._types[name] == np.int32:
+                # This one does not fit: the column becomes a wide one from its beginning.
+                self._bytes[name] = bytearray(np.frombuffer(self._bytes[name], np.int32).astype(np.int64).data)
+                self._types[name] = np.int64
+            self._bytes[name] += column.astype(self._types[name], copy=False).data
+        self.unusual_start.update((self._rows + at, exact) for at, exact in piece.unusual_start.items())
+        self.unusual_duration.update((self._rows + at, exact) for at, exact in piece.unusual_duration.items())
+        self._rows += len(piece.name)
+
+    def take(self, name: str) -> NDArray[Any]:
+        """Hand out a column, for good."""
+        return np.frombuffer(self._bytes.pop(name), self._types[name])
 
 
 def as_text(value: Any) -> str:
@@ -194,7 +217,7 @@ def recode(codes: CodeColumn, values: Iterable[Any], label: Callable[[Any], Any]
     renamed = np.zeros(max(len(known), 1), np.int32)
     for code in used.tolist():
         renamed[code] = labels.setdefault(label(known[code]), len(labels))
-    return renamed[codes], tuple(labels)
+    return np.take(renamed, codes, out=codes, mode="clip"), tuple(labels)
 
 
 def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColumn]:
@@ -205,7 +228,9 @@ def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColu
     lowest = [int(start[usable].min())] if usable.any() else []
     base = min([*lowest, *exact.values()], default=0)
     if abs(base) < _LIMIT_NS:
-        shifted = start - base
+        # Starts are the caller's no longer: of a large trace there is no second copy.
+        start -= base
+        shifted = start
     else:
         # Further from zero than int64 can tell: the differences are formed with Python's integers.
         shifted = np.zeros(len(start), np.int64)

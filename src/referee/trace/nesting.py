@@ -14,7 +14,8 @@ from referee.trace.columns import NONE, BoolColumn, CodeColumn, IntColumn, RowNu
 def per_thread(thread: CodeColumn, *times: IntColumn) -> tuple[IntColumn, ...]:
     """Shift ``times`` so that threads do not overlap and one sort or search serves them all; order is kept.
 
-    Where the shifted times would not fit in int64, times are replaced by their ranks first.
+    The arrays are the caller's no longer: they are shifted where they are, for there are large ones. Where the shifted
+    times would not fit in int64, they are replaced by their ranks first.
     """
     if len(thread) == 0:
         return tuple(np.empty(0, np.int64) for _ in times)
@@ -23,8 +24,12 @@ def per_thread(thread: CodeColumn, *times: IntColumn) -> tuple[IntColumn, ...]:
     if (int(thread.max()) + 2) * span >= 1 << 62:
         ranks = np.unique(np.concatenate(times), return_inverse=True)[1].astype(np.int64)
         times, low, span = tuple(np.split(ranks, len(times))), 0, len(ranks) + 2
-    shift = thread.astype(np.int64) * span - low
-    return tuple(t + shift for t in times)
+    shift = thread.astype(np.int64)
+    shift *= span
+    shift -= low
+    for column in times:
+        column += shift
+    return times
 
 
 def top_level(thread: CodeColumn, start: IntColumn, end: IntColumn) -> BoolColumn:
@@ -36,8 +41,7 @@ def top_level(thread: CodeColumn, start: IntColumn, end: IntColumn) -> BoolColum
     order = by_thread(thread)
     codes = thread[order]
     begins, finishes = per_thread(codes, start[order], end[order])
-    reach = np.maximum.accumulate(finishes)
-    alone = np.append(True, begins[1:] >= reach[:-1])
+    alone = np.append(True, begins[1:] >= np.maximum.accumulate(finishes)[:-1])
     # Where rows nest, those behind all earlier ends are the ones. An end beyond that of the last of them does not nest.
     counted = np.maximum.accumulate(np.where(alone, np.arange(count), 0))
     nested = (finishes <= finishes[counted]).all()
