@@ -32,6 +32,9 @@ HOST_KINDS = (
 SILENT_NS = 2 * NS_PER_MS
 """Eager Python starts or ends a row every few tens of microseconds; two milliseconds without one are something else."""
 
+BLOCK_ROWS = 1 << 16
+"""Rows looked at together: temporary arrays of a few megabytes whatever the size of the trace."""
+
 SHRINKS = 10
 """An operator that takes ten times as long as it does later was doing something for the first time."""
 
@@ -116,18 +119,28 @@ def _quiet(start_ns: IntColumn, end_ns: IntColumn) -> tuple[IntColumn, IntColumn
     """Stretches of at least 2 ms without a start or an end; ``start_ns`` is sorted."""
     if not start_ns.size:
         return start_ns, end_ns
-    edges = np.append(start_ns, max(int(end_ns.max()), int(start_ns[-1])))
-    wide = np.flatnonzero(np.diff(edges) >= SILENT_NS)
-    low, high = edges[wide], edges[wide + 1]
-    # Only ends that fall into a wide stretch between starts can cut it: sort those alone.
-    slot = np.searchsorted(low, end_ns, side="right") - 1
-    inside = (slot >= 0) & (end_ns < high[np.maximum(slot, 0)]) if low.size else np.zeros(end_ns.size, dtype=bool)
-    marks = np.unique(np.concatenate((low, high, end_ns[inside])))
+    wide = np.flatnonzero(np.diff(start_ns) >= SILENT_NS)
+    last_ns = max(int(end_ns.max()), int(start_ns[-1]))
+    low, high = start_ns[wide], start_ns[wide + 1]
+    if last_ns - int(start_ns[-1]) >= SILENT_NS:
+        low, high = np.append(low, start_ns[-1]), np.append(high, last_ns)
+    # Only ends that fall into a wide stretch between starts can cut it: sort those alone. Looked for in blocks, since
+    # the rows of a large trace are many and the ends that are wanted few.
+    blocks = (end_ns[at : at + BLOCK_ROWS] for at in range(0, end_ns.size, BLOCK_ROWS))
+    marks = np.unique(np.concatenate((low, high, *(_inside(block, low, high) for block in blocks))))
     begin, finish = marks[:-1], marks[1:]
     slot = np.searchsorted(low, begin, side="right") - 1
     keep = (finish - begin >= SILENT_NS) & (slot >= 0)
     keep &= finish <= high[np.maximum(slot, 0)] if low.size else False
     return begin[keep], finish[keep]
+
+
+def _inside(times_ns: IntColumn, low: IntColumn, high: IntColumn) -> IntColumn:
+    """The times that lie in one of the sorted intervals."""
+    if not low.size:
+        return times_ns[:0]
+    slot = np.searchsorted(low, times_ns, side="right") - 1
+    return times_ns[(slot >= 0) & (times_ns < high[np.maximum(slot, 0)])]
 
 
 def _innermost(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> RowNumbers:

@@ -17,19 +17,14 @@ def operator_table(trace: Trace, *, most: int = MOST_OPERATORS) -> tuple[Operato
     ops = rows.of(Kind.OPERATOR)
     if not ops.size:
         return ()
-    parent = _parents(trace, ops)
-    duration_ns = rows.end_ns[ops] - rows.start_ns[ops]
-    self_ns = duration_ns.copy()
-    nested = parent != NONE
-    # A child that outlasts its parent (a broken record) takes from it at most what lies inside.
-    inside_ns = np.minimum(rows.end_ns[ops][nested], rows.end_ns[ops][parent[nested]]) - rows.start_ns[ops][nested]
-    np.subtract.at(self_ns, parent[nested], inside_ns)
     code, names = rows.name[ops], len(trace.names)
     count = np.bincount(code, minlength=names)
     own_ns, total_ns = np.zeros(names, dtype=np.int64), np.zeros(names, dtype=np.int64)
-    np.add.at(own_ns, code, np.maximum(self_ns, 0))
     outermost = _outermost_of_name(trace, ops)
-    np.add.at(total_ns, code[outermost], duration_ns[outermost])
+    np.add.at(total_ns, code[outermost], rows.end_ns[ops[outermost]] - rows.start_ns[ops[outermost]])
+    del outermost
+    parent = _parents(trace, ops)
+    np.add.at(own_ns, code, _own_time(trace, ops, parent))
     device_self_ns, device_total_ns = _device_time(trace, ops, parent, code)
     found = np.flatnonzero(count).tolist()
     order = sorted(found, key=lambda i: (-int(device_self_ns[i]), -int(own_ns[i]), i))[:most]
@@ -44,6 +39,19 @@ def operator_table(trace: Trace, *, most: int = MOST_OPERATORS) -> tuple[Operato
         )
         for i in order
     )
+
+
+def _own_time(trace: Trace, ops: RowNumbers, parent: RowNumbers) -> IntColumn:
+    """The time of each operator without its children's."""
+    rows = trace.rows
+    self_ns = rows.end_ns[ops] - rows.start_ns[ops]
+    nested = np.flatnonzero(parent != NONE)
+    child, outer = ops[nested], ops[parent[nested]]
+    # A child that outlasts its parent (a broken record) takes from it at most what lies inside.
+    inside_ns = np.minimum(rows.end_ns[child], rows.end_ns[outer]) - rows.start_ns[child]
+    np.subtract.at(self_ns, parent[nested], inside_ns)
+    np.maximum(self_ns, 0, out=self_ns)
+    return self_ns
 
 
 def _parents(trace: Trace, ops: RowNumbers) -> RowNumbers:
