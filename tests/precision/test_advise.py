@@ -174,6 +174,20 @@ def test_gradients_are_read_before_the_step_clips_them() -> None:
     assert all(torch.equal(scaled[k], g * 2.0**10) for k, g in plain.items())
 
 
+def test_leaves_are_trained_without_a_model_or_an_optimizer() -> None:
+    torch.manual_seed(0)
+    first, second, inputs = (
+        torch.randn(4, 4, requires_grad=True),
+        torch.randn(4, 4, requires_grad=True),
+        torch.ones(2, 4),
+    )
+    subject = make_subject(lambda: (inputs @ first @ second).sum(), device_type="cpu")
+    gradients = run_pass(subject, FLOAT32).gradients
+    assert len(gradients) == 2
+    assert all("(4, 4)" in name for name in gradients)
+    assert first.grad is None
+
+
 def test_backward_runs_outside_of_autocast() -> None:
     seen = []
     step, model, _ = training()
@@ -271,6 +285,15 @@ def test_run_counts_are_those_of_a_backward_done_by_hand() -> None:
     value.backward()
     by_hand = sum(int(((a != 0) & (p.grad == 0)).sum()) for a, p in zip(plain, model.parameters(), strict=True))
     assert sum(loss.vanished.values()) == by_hand > 0
+
+
+def test_layers_are_the_sums_of_their_parameters(vanishing: GradientRange) -> None:
+    assert [layer.name for layer in vanishing.layers] == ["0", "2", "4"]
+    assert sum(layer.elements for layer in vanishing.layers) == vanishing.elements
+    lost = sum((layer.zero_frac or 0.0) * layer.elements for layer in vanishing.layers)
+    assert lost == pytest.approx((vanishing.zero_frac or 0.0) * vanishing.elements)
+    first = [p for p in vanishing.parameters if p.name.startswith("0.")]
+    assert vanishing.layers[0].largest == max(p.largest for p in first)
 
 
 def test_gradients_that_float32_has_as_zeros_are_no_underflow() -> None:

@@ -112,6 +112,10 @@ def report_gradients(
     )
     at_one = next(point for point in scales if point.exponent == 0)
     low, high = _window(scales, loss_frac=loss_frac, run=bool(losses))
+    parameters = tuple(
+        _parameter(name, magnitudes, losses.get(0), gradients.reference, lost_updates)
+        for name, magnitudes in gradients.by_parameter.items()
+    )
     return GradientRange(
         basis="run" if losses else "cast",
         elements=elements,
@@ -126,10 +130,8 @@ def report_gradients(
         zero_frac_bf16=_bf16_loss(subject, gradients.reference),
         lost_updates_bf16_frac=_lost_frac(lost_updates, elements),
         scales=scales,
-        parameters=tuple(
-            _parameter(name, magnitudes, losses.get(0), gradients.reference, lost_updates)
-            for name, magnitudes in gradients.by_parameter.items()
-        ),
+        parameters=parameters,
+        layers=layers(parameters),
         binades=tuple(Binade(exponent=e, count=count) for e, count in gradients.together.binades()),
         why_not=why_not,
     )
@@ -242,6 +244,34 @@ def _parameter(
         overflow_frac=(cast.overflows if real is None else real.overflowed.get(name, 0)) / elements,
         largest=float(gradient.abs().max()) if gradient.numel() else 0.0,
         lost_updates_bf16_frac=None if lost is None else lost / elements,
+    )
+
+
+def layers(parameters: Sequence[ParameterRange]) -> tuple[ParameterRange, ...]:
+    """The parameters of each module taken together, by the part of the name before the last dot."""
+    grouped: dict[str, list[ParameterRange]] = {}
+    for parameter in parameters:
+        grouped.setdefault(parameter.name.rpartition(".")[0] or parameter.name, []).append(parameter)
+    return tuple(_together(name, members) for name, members in grouped.items())
+
+
+def _together(name: str, members: Sequence[ParameterRange]) -> ParameterRange:
+    elements = sum(member.elements for member in members)
+
+    def share(of: Callable[[ParameterRange], float | None]) -> float | None:
+        parts = [(value, member.elements) for member in members if (value := of(member)) is not None]
+        return sum(value * count for value, count in parts) / max(1, elements) if parts else None
+
+    return ParameterRange(
+        name=name,
+        elements=elements,
+        zeros_frac=share(lambda m: m.zeros_frac) or 0.0,
+        zero_frac=share(lambda m: m.zero_frac),
+        zero_frac_cast=share(lambda m: m.zero_frac_cast) or 0.0,
+        subnormal_frac=share(lambda m: m.subnormal_frac) or 0.0,
+        overflow_frac=share(lambda m: m.overflow_frac) or 0.0,
+        largest=max(member.largest for member in members),
+        lost_updates_bf16_frac=share(lambda m: m.lost_updates_bf16_frac),
     )
 
 

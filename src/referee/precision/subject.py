@@ -34,10 +34,11 @@ class Subject:
     """Modules by ``id``: their paths, the model's own being the name of its class."""
 
     def parameters(self) -> tuple[torch.nn.Parameter, ...]:
-        """Every parameter that can be trained, each once, in order."""
+        """Every tensor that is trained, each once: the modules', the optimizers', and leaves that the step holds."""
         found = {id(p): p for module in self.modules for p in module.parameters()}
         for optimizer in self.optimizers:
             found.update((id(p), p) for group in optimizer.param_groups for p in group["params"])
+        found.update((id(t), t) for t in self.tensors if t.requires_grad and t.is_leaf)
         return tuple(p for p in found.values() if p.requires_grad)
 
     def buffers(self) -> tuple[torch.Tensor, ...]:
@@ -45,8 +46,12 @@ class Subject:
         return tuple({id(b): b for module in self.modules for b in module.buffers()}.values())
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        """The parameter's name in its model; its shape where it belongs to none."""
-        return self.names.get(id(parameter)) or f"parameter {tuple(parameter.shape)}"
+        """The parameter's name in its model; its place among those trained, and its shape, where it belongs to none."""
+        named = self.names.get(id(parameter))
+        if named is not None:
+            return named
+        place = next((k for k, p in enumerate(self.parameters()) if p is parameter), None)
+        return f"tensor {place} {tuple(parameter.shape)}"
 
 
 def make_subject(

@@ -170,6 +170,8 @@ class GradientRange:
     parameters: tuple[ParameterRange, ...]
     binades: tuple[Binade, ...]
     why_not: str = ""
+    layers: tuple[ParameterRange, ...] = ()
+    """The parameters of each module taken together, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
