@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -39,7 +40,8 @@ FAKES = {
     "fake-async": lambda: FakeAsync(settle_ns=500),
     "fake-lazy": lambda: FakeLazy(settle_ns=500, compile_ns=9_000),
 }
-REAL = ("cpu", "lazy", "cuda", "xpu", "mps")
+REAL = ("cpu", "xla", "lazy", "cuda", "xpu", "mps")
+"""Where XLA is here it goes before ``lazy``: the one that is opened first has the process."""
 
 
 def open_bench(name: str) -> Bench:
@@ -119,16 +121,20 @@ def _is_done(device: Device, output: Any) -> bool:
     return True  # a synchronous call is done when it returns
 
 
+METRICS = {"lazy": "torch._lazy.metrics", "xla": "torch_xla.debug.metrics"}
+
+
 def graphs_run_for(output: Any) -> int:
     """How many graphs must still run to materialise ``output``: 0 where it already is."""
-    import torch
-    from torch._lazy.metrics import counter_value
+    from referee.device.barrier import materialise
+
+    metrics = import_module(METRICS[output.device.type])
 
     def graphs() -> int:
-        return sum(counter_value(name) or 0 for name in ("CachedCompile", "UncachedCompile"))
+        return sum(metrics.counter_value(name) or 0 for name in ("CachedCompile", "UncachedCompile"))
 
     before = graphs()
-    torch._C._lazy._sync_multi([output], [], True, True)
+    materialise([output])
     return graphs() - before
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from referee.bench.loop import Block, issue, keeps_outputs, run_block
+from referee.bench.loop import Block, cutting, issue, keeps_outputs, run_block
 from referee.bench.plan import Step
 from referee.device.protocol import Device, Settling
 
@@ -94,7 +94,7 @@ def with_settling(overhead: Overhead, step: Step, *, device: Device, calls: int)
     now, first, again = device.now_ns, list[int](), list[int]()
     while len(first) < _SETTLES:
         began_ns = now()
-        outputs = issue(step, calls, keep=keeps_outputs(device))
+        outputs = issue(step, calls, keep=keeps_outputs(device), cut=cutting(device))
         start_ns = now()
         device.settle(outputs)
         done_ns = now()

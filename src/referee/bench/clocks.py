@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from referee.bench.calibrate import Overhead, with_settling
-from referee.bench.loop import MarkedBlock, run_block, run_marked_block
+from referee.bench.loop import MarkedBlock, cutting, run_block, run_marked_block
 from referee.bench.plan import Plan, ProgressCallback, Step, no_progress
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.stopping import MaxBlocks, UntilTime
@@ -172,10 +172,10 @@ def _naive_loop(step: Step, *, device: Device, plan: Plan, main: Sampled) -> flo
     make them, of more calls.
     """
     per_call_ns = float(np.median(main.settled_ns))
-    calls = min(_NAIVE_CALLS, int(_NAIVE_FRAC * plan.budget_ns / max(1.0, per_call_ns * _NAIVE_LOOPS)))
-    if calls <= main.blocks[0].calls:
+    calls = max(1, min(_NAIVE_CALLS, int(_NAIVE_FRAC * plan.budget_ns / max(1.0, per_call_ns * _NAIVE_LOOPS))))
+    if calls <= main.blocks[0].calls and (cutting(device) is None or calls == 1):
         return _naive(main)
-    loops = [run_block(step, device=device, calls=calls) for _ in range(_NAIVE_LOOPS)]
+    loops = [run_block(step, device=device, calls=calls, cut=False) for _ in range(_NAIVE_LOOPS)]
     return float(np.median([main.overhead.issue_per_call(loop) for loop in loops]))
 
 

@@ -32,6 +32,8 @@ WIDE_FRAC = 0.02
 
 HOST_BOUND_FRAC = 0.9
 
+_COUNT_SLACK = 1e-6
+
 COMPILING_CALLS = 5
 """Calls of a warm-up that may compile. Two are usual (one for the first shape, one for all of them), and a change of
 grad mode adds another; torch gives up at the eighth version of a frame and then runs it uncompiled without a word."""
@@ -199,6 +201,22 @@ def counter_finding(name: str, by: int) -> Finding:
         message=f"The counter {name} moved by {by:,} inside the timed window.",
         evidence=evidence,
         hint="In a steady state it stands still: the warm-up was not over, or the step does this each time.",
+    )
+
+
+def check_executions(stages: Mapping[str, float] | None) -> tuple[Finding, ...]:
+    """By the backend's own count: did each call of the timed blocks run something?"""
+    executions = (stages or {}).get("executions")
+    if executions is None or executions >= 1 - _COUNT_SLACK:
+        return ()
+    return (
+        Finding(
+            code="work-did-not-run",
+            severity="fatal",
+            message=f"The backend ran {executions:.2g} graphs per call: not every call's work ran in the timed window.",
+            evidence={"executions_per_call": executions, "threshold": 1.0},
+            hint="Use the result of every call, and see that none is answered from a cache.",
+        ),
     )
 
 

@@ -16,7 +16,10 @@ from itertools import repeat
 from typing import TypeAlias
 
 from referee.bench.plan import Step
-from referee.device.protocol import Device, DeviceTimer, Settling
+from referee.device.protocol import Device, DeviceTimer, HandsOver, Settling
+
+Cut: TypeAlias = Callable[[object], None]
+"""Starts the work behind an output, and does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,18 @@ class Block:
     """Whether that time can be subtracted: one thread computes, and what it lost is what the block lost."""
 
 
-def issue(step: Step, calls: int, *, keep: bool) -> object:
+def issue(step: Step, calls: int, *, keep: bool, cut: Cut | None = None) -> object:
     """Make the calls and hand back what must be settled for all of them.
 
     With ``keep`` every output is kept: a lazy backend drops recorded work whose result nobody holds, so that settling
     the last output alone would time one call instead of ``calls``. Otherwise only the last is kept, and the others
     die as they come: their work is queued or done already, and their memory is free for the next call.
+    With ``cut`` each call's output but the last is handed over first, the last being settled anyway.
     """
+    if cut is not None:
+        for _ in repeat(None, calls - 1):
+            cut(step())
+        return step()
     if keep:
         return [step() for _ in repeat(None, calls)]
     for _ in repeat(None, calls - 1):
@@ -53,6 +61,11 @@ def issue(step: Step, calls: int, *, keep: bool) -> object:
 def keeps_outputs(device: Device) -> bool:
     """Must every output of a block be held until it is settled?"""
     return device.settling is Settling.LAZY
+
+
+def cutting(device: Device) -> Cut | None:
+    """How a call's work is handed over before the next call is made, on a device that would merge equal calls."""
+    return device.hand_over if isinstance(device, HandsOver) else None
 
 
 ProcessorTimes: TypeAlias = Callable[[], "tuple[int | None, int] | None"]
@@ -67,19 +80,26 @@ def run_block(
     calls: int,
     prepare: Callable[[], None] | None = None,
     times: ProcessorTimes | None = None,
+    cut: bool = True,
 ) -> Block:
     """Time one block of ``calls`` calls; ``prepare`` runs before it, outside of the time (it settles what it does).
 
-    With ``times`` the block also says how much of it other processes had.
+    With ``times`` the block also says how much of it other processes had. Without ``cut`` nothing is handed over
+    between calls, whatever the device: what a loop does that only calls.
     """
     now, settle, keep = device.now_ns, device.settle, keeps_outputs(device)
+    hand_over = cutting(device) if cut else None
     if prepare is not None:
         prepare()
     computed = times() if times is not None else None
     before = device.involuntary_switches()
     start_ns = now()
-    if keep:
-        outputs: object = [step() for _ in repeat(None, calls)]
+    if hand_over is not None:
+        for _ in repeat(None, calls - 1):
+            hand_over(step())
+        outputs: object = step()
+    elif keep:
+        outputs = [step() for _ in repeat(None, calls)]
     else:
         for _ in repeat(None, calls - 1):
             step()
@@ -143,7 +163,7 @@ def run_marked_block(
         lead = None
     start_ns = device.now_ns()
     timer.start()
-    outputs = issue(step, calls, keep=keeps_outputs(device))
+    outputs = issue(step, calls, keep=keeps_outputs(device), cut=cutting(device))
     timer.stop()
     issued_ns = device.now_ns()
     elapsed_ns = timer.elapsed_ns()

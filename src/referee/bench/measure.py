@@ -11,14 +11,21 @@ import numpy as np
 
 from referee.bench.calibrate import choose_calls, measure_overhead, with_settling
 from referee.bench.clocks import SideClocks, headline_alone, read_clocks
-from referee.bench.guards import check_blocks, check_counters, check_enqueue, check_precision, check_warmup
-from referee.bench.loop import quiet_collector, run_block
+from referee.bench.guards import (
+    check_blocks,
+    check_counters,
+    check_enqueue,
+    check_executions,
+    check_precision,
+    check_warmup,
+)
+from referee.bench.loop import cutting, quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.proof import proof_findings, prove
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.stopping import rules_of
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
-from referee.device.protocol import Device, Settling
+from referee.device.protocol import Device, Settling, TellsStages
 from referee.device.provenance import Source, collect, mark_machine
 from referee.records.finding import Finding, Scalar, fatal
 from referee.records.measurement import Measurement
@@ -32,6 +39,8 @@ SETTLES: dict[Settling, str] = {
     Settling.ASYNCHRONOUS: "every device of the last output and this one, once per block",
     Settling.LAZY: "every output of the block materialised and awaited",
 }
+
+_HANDED_OVER = "each call's graph handed over, all of them awaited once per block"
 
 _CALIBRATION_FRAC = 0.15
 _PROVED_CALL_FRAC = 0.1
@@ -62,6 +71,12 @@ class _Timed:
     main: Sampled
     side: SideClocks
     moved: dict[str, int]
+    stages: dict[str, float] | None
+
+
+def settle_words(device: Device) -> str:
+    """How a block on ``device`` is settled, as provenance says it."""
+    return SETTLES[device.settling] if cutting(device) is None else _HANDED_OVER
 
 
 def measure(
@@ -136,7 +151,7 @@ def _time(
     overhead = with_settling(overhead, step, device=device, calls=calls)
     if calls > 1:
         run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
-    before = device.counters()
+    before, entered = device.counters(), _stages(device)
     side_ns = int(_side_share(plan, device=device, calls=calls) * plan.budget_ns)
     main_until_ns = end_ns - side_ns
     main = take_samples(
@@ -151,6 +166,7 @@ def _time(
         progress=progress,
     )
     moved = moved_counters(before, device.counters())
+    stages = _stages_per_call(entered, _stages(device), main=main)
     if main.stop_reason == "interrupted":
         plan = replace(plan, clocks=("settled_amortised",))
     until_ns = min(end_ns, device.now_ns() + side_ns)
@@ -159,7 +175,17 @@ def _time(
     except KeyboardInterrupt:
         main = replace(main, stop_reason="interrupted")
         side = headline_alone(main)
-    return _Timed(warmed=warmed, main=main, side=side, moved=moved)
+    return _Timed(warmed=warmed, main=main, side=side, moved=moved, stages=stages)
+
+
+def _stages(device: Device) -> Mapping[str, int]:
+    return device.stages() if isinstance(device, TellsStages) else {}
+
+
+def _stages_per_call(before: Mapping[str, int], after: Mapping[str, int], *, main: Sampled) -> dict[str, float] | None:
+    """What the backend's own account says that one call of the headline's blocks went into."""
+    calls = sum(block.calls for block in main.blocks)
+    return {name: (after[name] - before[name]) / calls for name in before} or None
 
 
 def _prove(
@@ -205,7 +231,7 @@ def _method(timed: _Timed, *, device: Device, plan: Plan) -> dict[str, Scalar]:
     ended = "steady" if warmup.steady else "limit reached"
     return {
         "clock": "settled_amortised",
-        "settle": SETTLES[device.settling],
+        "settle": settle_words(device),
         "warmup": f"{ended} after {warmup.calls} calls",
         "calls_per_block": calls,
         "block_target_ns": plan.block_target_ns or device.block_target_ns,
@@ -229,6 +255,7 @@ def _record(
         *given,
         *check_blocks(main, summary=summary),
         *check_counters(timed.moved),
+        *check_executions(timed.stages),
         *check_warmup(timed.warmed),
         *check_precision(estimate, stop_reason=main.stop_reason, budget_ns=plan.budget_ns),
         *check_enqueue(side, device=device),
@@ -256,6 +283,7 @@ def _record(
         clean=main.clean,
         provenance=provenance,
         findings=findings,
+        stages=timed.stages,
     )
 
 

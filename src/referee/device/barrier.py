@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 NOTHING_TO_WAIT_FOR = frozenset({"cpu", "meta"})
 """Device types whose calls return when the work is done, or that do no work at all."""
 
+RECORDING = frozenset({"lazy", "xla"})
+"""Device types whose calls only record: their tensors must be materialised before there is anything to wait for."""
+
 
 def settle_outputs(outputs: object) -> frozenset[str]:
     """Wait for the work behind every tensor in ``outputs``; returns the devices awaited (``cpu`` needs no wait).
@@ -28,29 +31,42 @@ def settle_outputs(outputs: object) -> frozenset[str]:
 
     if isinstance(outputs, torch.Tensor) and outputs.is_cpu:
         return frozenset()  # the usual case on a CPU, kept short: it lies inside the timed window
-    lazy: list[torch.Tensor] = []
+    recorded: dict[str, list[torch.Tensor]] = {}
     awaited: dict[str, torch.device] = {}
     for tensor in find_leaves(outputs, torch.Tensor):
         if tensor.is_cpu:
             continue
         kind = tensor.device.type
-        if kind == "lazy":
-            lazy.append(tensor)
+        if kind in RECORDING:
+            recorded.setdefault(kind, []).append(tensor)
         if kind not in NOTHING_TO_WAIT_FOR:
             awaited[str(tensor.device)] = tensor.device
-    if lazy:
-        materialise(lazy)
+    for tensors in recorded.values():
+        materialise(tensors)
     for device in awaited.values():
         wait_for(device)
     return frozenset(awaited)
 
 
 def materialise(tensors: list[torch.Tensor]) -> None:
-    """Run what was recorded for exactly these lazy tensors. Returns when the graph has been handed over."""
+    """Run what was recorded for exactly these tensors of one recording backend.
+
+    Returns when the graph has been handed over; that it has run is another matter (:func:`wait_for`).
+    """
     import torch
 
+    if tensors[0].device.type == "xla":
+        bridge()._xla_sync_multi(tensors, [], False, True)
+        return
     lazy: Any = torch._C._lazy
     lazy._sync_multi(tensors, [], True, True)
+
+
+def bridge() -> Any:
+    """The compiled half of ``torch_xla``: private, but the public functions wrap these and no more."""
+    from torch_xla import _XLAC
+
+    return _XLAC
 
 
 def wait_for(device: torch.device) -> None:
@@ -65,6 +81,8 @@ def wait_for(device: torch.device) -> None:
     elif kind == "lazy":
         lazy: Any = torch._C._lazy
         lazy._wait_device_ops([])
+    elif kind == "xla":
+        bridge()._xla_wait_device_ops([])
     elif kind == "mps":
         torch.mps.synchronize()
     else:

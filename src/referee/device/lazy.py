@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from referee.device.barrier import wait_for
 from referee.device.host import HostClocked
 from referee.device.protocol import Settling
+from referee.errors import DeviceMissing
 from referee.records.finding import Scalar
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ class LazyDevice(HostClocked):
 
     def __init__(self, index: int = 0) -> None:
         super().__init__(f"lazy:{index}")
+        if "torch_xla" in sys.modules:
+            # Both are built on one set of lazy tensors: with torch_xla loaded, these lose their shapes.
+            raise DeviceMissing(
+                "No device lazy in this process: torch_xla is loaded, and torch has room for one lazy backend.",
+                hint="Measure on the two in processes of their own.",
+            )
         import torch._lazy.metrics
         import torch._lazy.ts_backend
 
@@ -70,3 +78,8 @@ class LazyDevice(HostClocked):
 
 
 _started: set[str] = set()
+
+
+def is_started() -> bool:
+    """Whether the lazy backend of torch itself has been started in this process."""
+    return bool(_started)

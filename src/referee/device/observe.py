@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from referee.device.discover import Held, discover
 from referee.device.host import load_torch
-from referee.device.lazy import LazyDevice
-from referee.device.protocol import Device
+from referee.device.protocol import Device, NotesWrites
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
 from referee.errors import OptionError
@@ -134,7 +133,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         output = step()
     watch.compare_versions()
     entered = watch.entered
-    if isinstance(device, LazyDevice):
+    if isinstance(device, NotesWrites):
         device.note_writes(entered[key][0] for key in watch.mutated)
     device.settle(output)
     call_ns = time.perf_counter_ns() - start_ns

@@ -6,9 +6,9 @@ them, including two fakes with a virtual clock. Nothing above this layer knows t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from referee.records.finding import Scalar
 
@@ -77,3 +77,30 @@ class Device(Protocol):
 
     def describe(self) -> Mapping[str, Scalar] | None:
         """The accelerator section of the provenance, read now; ``None`` where this device is the CPU."""
+
+
+@runtime_checkable
+class NotesWrites(Protocol):
+    """A device that settles more than the outputs once it is known that a step writes in place."""
+
+    def note_writes(self, tensors: Iterable[object]) -> None:
+        """A step writes to ``tensors`` in place."""
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """A recording device whose graph is cut after each call, as its users do after each step.
+
+    Recorded together, equal calls would be one computation to its compiler; handed over one by one, each of them runs.
+    """
+
+    def hand_over(self, outputs: object) -> None:
+        """Start the work behind ``outputs`` and return at once: this is no wait."""
+
+
+@runtime_checkable
+class TellsStages(Protocol):
+    """A device whose backend keeps an account of what the time went into."""
+
+    def stages(self) -> Mapping[str, int]:
+        """Nanoseconds (``…_ns``) and counts so far, by stage; always the same keys, so that readings subtract."""

@@ -17,6 +17,7 @@ from referee.device.fake import FakeAsync, FakeLazy, FakeSync
 from referee.device.host import load_torch
 from referee.device.lazy import LazyDevice
 from referee.device.protocol import Device
+from referee.device.xla import XlaDevice, count_devices
 from referee.errors import DeviceMissing, OptionError, PackageMissing
 from referee.records.environment import DeviceEntry
 
@@ -74,11 +75,17 @@ _KINDS: dict[str, _Kind] = {
         settling="lazy",
         absent="This build of torch has no lazy backend; use --device cpu.",
     ),
+    "xla": _Kind(
+        count=count_devices,
+        open=XlaDevice,
+        settling="lazy",
+        absent="Install torch_xla for this torch (and set PJRT_DEVICE=CPU where there is no TPU), or use --device cpu.",
+    ),
 }
 
 
 def open_device(name: str) -> Device:
-    """The device called ``name``: ``cpu``, ``cuda``, ``cuda:1``, ``lazy``, ``xpu:0``, ``mps``, or one of the fakes.
+    """The device called ``name``: ``cpu``, ``cuda``, ``cuda:1``, ``xla``, ``lazy``, ``xpu:0``, ``mps``, or a fake.
 
     Raises :class:`~referee.errors.OptionError` for what is no device name, and
     :class:`~referee.errors.DeviceMissing` for a device that is not here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from referee.errors import ProvenanceError
@@ -74,6 +75,9 @@ class Measurement:
     """Most memory that one call held at once above what was held before it; from a pass of its own."""
     allocations: int | None = None
     """Requests for memory that one call made."""
+    stages: Mapping[str, float] | None = None
+    """Per call of the headline's blocks, by the backend's own account: what went into recording, compiling, executing
+    and transferring (``…_ns``), and how many compilations and executions there were. ``None`` where it keeps none."""
     schema: str = "referee.measurement/1"
 
     def __post_init__(self) -> None:

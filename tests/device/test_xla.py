@@ -1,0 +1,250 @@
+"""The XLA bridge itself: what runs is counted by its own metrics; times only where a factor of three lies between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from time import perf_counter_ns
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torch_xla = pytest.importorskip("torch_xla", reason="torch_xla is not installed here: make test-xla")
+
+from referee.bench.measure import measure  # noqa: E402
+from referee.bench.plan import Plan  # noqa: E402
+from referee.bench.proof import prove, prove_window  # noqa: E402
+from referee.device.observe import observe  # noqa: E402
+from referee.device.registry import list_devices, open_device  # noqa: E402
+from referee.device.xla import XlaDevice  # noqa: E402
+from referee.errors import DeviceMissing  # noqa: E402
+from referee.units import NS_PER_MS  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+PLAN = Plan(budget_ns=100 * NS_PER_MS, min_ns=30 * NS_PER_MS)
+
+
+@pytest.fixture
+def device() -> Iterator[XlaDevice]:
+    opened = open_device("xla")
+    assert isinstance(opened, XlaDevice)
+    yield opened
+    opened.settle()
+
+
+@pytest.fixture
+def matrix(device: XlaDevice) -> Any:
+    return put(torch.randn(256, 256), device)
+
+
+def put(tensor: Any, device: XlaDevice) -> Any:
+    moved = tensor.to("xla")
+    device.settle(moved)
+    return moved
+
+
+def executions(device: XlaDevice) -> int:
+    return device.stages()["executions"]
+
+
+def wait() -> None:
+    torch_xla._XLAC._xla_wait_device_ops([])
+
+
+def test_a_call_alone_runs_nothing(device: XlaDevice, matrix: Any) -> None:
+    before = executions(device)
+    kept = [matrix @ matrix for _ in range(5)]
+    assert executions(device) == before
+    device.settle(kept)
+    assert executions(device) == before + 1
+
+
+def test_cutting_the_graph_is_not_waiting_for_it(device: XlaDevice) -> None:
+    """Handing over returns at once; the work is done much later; after settling there is nothing left to wait for."""
+    x = put(torch.randn(512, 512), device)
+
+    def chain() -> Any:
+        y = x
+        for _ in range(20):
+            y = torch.tanh(y @ x)
+        return y
+
+    device.settle(chain())  # compiles
+    handed, after_handing, after_settling = [], [], []
+    for _ in range(5):
+        start = perf_counter_ns()
+        device.hand_over(chain())
+        cut = perf_counter_ns()
+        wait()
+        handed.append(cut - start)
+        after_handing.append(perf_counter_ns() - cut)
+        device.settle(chain())
+        settled = perf_counter_ns()
+        wait()
+        after_settling.append(perf_counter_ns() - settled)
+    assert min(after_handing) > 3 * min(handed)
+    assert min(after_settling) < min(after_handing) / 10
+
+
+def test_settling_is_on_exactly_the_outputs_given(device: XlaDevice, matrix: Any) -> None:
+    """A neighbour's recorded work stays out of this window."""
+    neighbour = matrix @ matrix
+    ours = matrix + 1
+    before = executions(device)
+    device.settle({"out": (ours, None)})
+    assert executions(device) == before + 1
+    device.settle(neighbour)
+    assert executions(device) == before + 2
+
+
+def test_the_value_is_right_after_settling(device: XlaDevice) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    output = x.to("xla") @ x.T.to("xla")
+    device.settle(output)
+    assert torch.equal(output.cpu(), x @ x.T)
+
+
+def test_equal_calls_recorded_together_are_one_and_handed_over_are_each_run(device: XlaDevice, matrix: Any) -> None:
+    """The compiler merges equal computations of one graph, so a loop of equal calls would be counted once."""
+    found = measure(lambda: matrix @ matrix, device=device, plan=PLAN)
+    assert found.stages is not None
+    assert found.stages["executions"] == pytest.approx(1.0)
+    assert "work-did-not-run" not in [finding.code for finding in found.findings]
+
+    def together(n: int) -> None:
+        device.settle([matrix @ matrix for _ in range(n)])
+
+    assert prove_window(together, device=device, fresh=fresh_matmul(device)).outcome == "did-not-run"
+
+
+def fresh_matmul(device: XlaDevice) -> Callable[[], Callable[[], Any]]:
+    def fresh() -> Callable[[], Any]:
+        x = put(torch.randn(256, 256), device)
+        return lambda: x @ x
+
+    return fresh
+
+
+def test_a_loop_that_settles_nothing_is_refused(device: XlaDevice, matrix: Any) -> None:
+    def unsettled(n: int) -> object:
+        return [matrix @ matrix for _ in range(n)]
+
+    def last_only(n: int) -> None:
+        for _ in range(n):
+            output = matrix @ matrix
+        device.settle(output)
+
+    for window in (unsettled, last_only):
+        assert prove_window(window, device=device, fresh=fresh_matmul(device)).outcome == "did-not-run"
+
+
+def test_a_loop_that_only_syncs_is_refused_and_one_that_settles_is_not(device: XlaDevice) -> None:
+    x = put(torch.randn(512, 512), device)
+
+    def fresh() -> Callable[[], Any]:
+        own = put(torch.randn(512, 512), device)
+        return lambda: own @ own
+
+    def synced(n: int) -> None:
+        for _ in range(n):
+            output = x @ x
+            torch_xla.sync()
+        del output
+
+    # On a busy machine one call may not stand out from its spread; then neither loop is believed.
+    assert prove_window(synced, device=device, fresh=fresh).outcome in ("did-not-run", "cannot-prove")
+    assert prove(lambda: x @ x, device=device, fresh=fresh).outcome in ("ran", "cannot-prove")
+
+
+def test_a_changing_shape_is_named_as_recompilation(device: XlaDevice) -> None:
+    rows = count(8)
+
+    def step() -> Any:
+        x = torch.ones(next(rows), 16, device="xla")
+        return x @ x.T
+
+    found = measure(step, device=device, plan=PLAN)
+    assert found.median_ns is None
+    named = [finding for finding in found.findings if finding.code == "recompiled"]
+    assert named
+    assert all(finding.severity == "fatal" for finding in named)
+    assert found.stages is not None
+    assert found.stages["compiles"] == pytest.approx(1.0)
+    assert found.stages["compile_ns"] > 10 * found.stages["tracing_ns"]
+
+
+def test_a_fixed_shape_compiles_no_more(device: XlaDevice, matrix: Any) -> None:
+    found = measure(lambda: matrix @ matrix, device=device, plan=PLAN)
+    assert "recompiled" not in [finding.code for finding in found.findings]
+    assert found.stages is not None
+    assert found.stages["compiles"] == 0
+    assert found.naive_ns is not None
+    assert found.naive_ns < min(found.samples_ns) / 3
+
+
+def test_a_training_step_is_settled_whole_and_compiled_once() -> None:
+    device = XlaDevice()
+    model = torch.nn.Linear(8, 8).to("xla")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = put(torch.randn(4, 8), device)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    observe(step, device)
+    seen = observe(step, device)
+    assert device.settles_everything
+    assert {spec.role for spec in seen.mutated} == {"parameter", "state"}
+    for _ in range(3):
+        device.settle(step())
+    before = device.counters()["UncachedCompile"]
+    for _ in range(4):
+        device.hand_over(step())
+    device.settle(step())
+    assert device.counters()["UncachedCompile"] == before
+
+
+def test_without_writes_exactly_the_outputs_are_settled() -> None:
+    device = XlaDevice()
+    x = put(torch.randn(4, 4), device)
+    seen = observe(lambda: x @ x, device)
+    assert not device.settles_everything
+    assert [(spec.shape, spec.device) for spec in seen.shapes] == [((4, 4), "xla:0")]
+
+
+def test_transfers_are_told_apart(device: XlaDevice) -> None:
+    before = device.stages()
+    x = put(torch.randn(512, 512), device)
+    x.cpu()
+    after = device.stages()
+    assert after["to_device_ns"] > before["to_device_ns"]
+    assert after["from_device_ns"] > before["from_device_ns"]
+    assert after["compiles"] == before["compiles"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_float32_and_bfloat16_are_measured_side_by_side(device: XlaDevice, dtype: Any) -> None:
+    x = put(torch.randn(256, 256, dtype=dtype), device)
+    step = lambda: x @ x  # noqa: E731
+    found = measure(step, device=device, plan=PLAN, observation=observe(step, device))
+    assert found.provenance.dtype == str(dtype).removeprefix("torch.")
+    assert found.provenance.value("accelerator.name") == "XLA on CPU (CPU:0)"
+    assert found.provenance.value("software.xla") != "none"
+    assert step().dtype == dtype
+
+
+def test_there_is_room_for_one_lazy_backend(device: XlaDevice) -> None:
+    with pytest.raises(DeviceMissing, match="torch_xla is loaded"):
+        open_device("lazy")
+    assert [entry.name for entry in list_devices() if entry.name.startswith("xla")] == ["xla:0"]
+
+
+def test_a_device_that_is_not_there_is_named(device: XlaDevice) -> None:
+    with pytest.raises(DeviceMissing, match="xla:7"):
+        open_device("xla:7")
