@@ -7,6 +7,8 @@ from referee.records.document import (
     Column,
     Curve,
     Document,
+    Entries,
+    Entry,
     Fact,
     Facts,
     Heading,
@@ -28,7 +30,7 @@ from referee.records.precision import (
 )
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
-from referee.report.wording import context_lines, precise_ratio, ratio_range
+from referee.report.wording import context_lines, precise_ratio, ratio_range, sentence
 from referee.units import format_bytes, format_count, format_frac, format_ns, format_number
 
 _MOST_OPS, _MOST_PARAMETERS = 24, 12
@@ -52,6 +54,7 @@ def compose_precision(report: PrecisionReport) -> Document:
         blocks=(
             precision_headline(report),
             *alarm_blocks(report.findings),
+            *_reasons(report.verdict),
             *_timing(report.timing),
             *_pays(report.pays_from),
             *(_ranges(report.gradients) if report.gradients else ()),
@@ -78,6 +81,13 @@ def precision_headline(report: PrecisionReport) -> Headline:
 
 def _figure(verdict: PrecisionVerdict) -> str:
     return "fp16 autocast" if verdict.dtype == "float16" and not verdict.scaler else _FIGURES[verdict.dtype]
+
+
+def _reasons(verdict: PrecisionVerdict) -> tuple[Block, ...]:
+    if not verdict.reasons:
+        return ()
+    entries = tuple(Entry(title=sentence(reason)) for reason in verdict.reasons)
+    return Heading(text="Why"), Entries(entries=entries, numbered=False)
 
 
 def _timing(rows: tuple[PrecisionTiming, ...]) -> tuple[Block, ...]:
