@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from referee.anatomy.children import Report, run_child
@@ -327,9 +328,7 @@ def try_in_child(operator: Operator, candidates: Sequence[Candidate]) -> Trial:
     first, killed, words = 0, 0, ""
     while first < len(candidates) and killed < _MOST_KILLED:
         reached = first
-        child, reports = run_child(
-            lambda report, at=first: _try_all(operator, candidates, at, report), limit_s=_LIMIT_S
-        )
+        child, reports = run_child(partial(_try_all, operator, candidates, first), limit_s=_LIMIT_S)
         for body in reports:
             kind, number, words_now = body[:1], int.from_bytes(body[1:5], "little"), body[5:].decode(errors="replace")
             if kind == b"w":

@@ -77,10 +77,8 @@ def keys_of_call(tensors: Sequence[Any], *, device: str = "cpu") -> Keys:
     else:
         union = union.add(torch._C._parse_dispatch_key("BackendSelect"))
     included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    everything = names_of(union | included)
-    left_out = frozenset(names_of(excluded))
-    order = tuple(key for key in everything if not _is_excluded(key, excluded))
-    return Keys(order=order, included=frozenset(names_of(included)), excluded=left_out)
+    order = names_of((union | included) - excluded)
+    return Keys(order=order, included=frozenset(names_of(included)), excluded=frozenset(names_of(excluded)))
 
 
 def _backend_key(device: str) -> Any:
@@ -100,10 +98,6 @@ def names_of(keys: Any) -> tuple[str, ...]:
         if len(found) > 64:
             break
     return tuple(found)
-
-
-def _is_excluded(key: str, excluded: Any) -> bool:
-    return bool(excluded.has(load_torch()._C._parse_dispatch_key(key)))
 
 
 def predict(operator: Operator, keys: Keys) -> tuple[PathEntry, ...]:

@@ -52,6 +52,28 @@ class PathEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModePath:
+    """The kernels that a call meets in one mode, as ``add.Tensor@AutogradCPU``; predicted, and seen by a witness."""
+
+    mode: str
+    predicted: tuple[str, ...]
+    witnessed: tuple[str, ...] | None = None
+    """What recording kernels saw in a child process; ``None`` where none was asked for or it could not run."""
+    open_ended: bool = False
+    """Whether the last of them is code that decides by itself what is called next (a batching rule, Python)."""
+    gradients_equal: bool | None = None
+    why_not: str = ""
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the witness saw what was predicted, as far as that goes."""
+        if self.witnessed is None:
+            return None
+        compared = self.witnessed[: len(self.predicted)] if self.open_ended else self.witnessed
+        return compared == self.predicted
+
+
+@dataclass(frozen=True, kw_only=True)
 class SavedTensor:
     """One tensor that a node keeps for backward; ``bytes`` counts storage that nothing before it in the tape held."""
 
@@ -155,6 +177,7 @@ class Anatomy:
     """The operators that a composite one calls, in order."""
     modes: tuple[ModeCost, ...] = ()
     variants: tuple[Variant, ...] = ()
+    paths: tuple[ModePath, ...] = ()
     probe: Mapping[str, Scalar] | None = None
     """How the stages were reached: the compiled probe and its build, or Python alone."""
     findings: tuple[Finding, ...] = ()
