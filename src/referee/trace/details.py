@@ -6,9 +6,6 @@ file's text. What a file does not state, or what stands in a damaged stretch, is
 
 from __future__ import annotations
 
-import gzip
-import os
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from referee.errors import RefereeError
 from referee.trace.columns import NONE, IntColumn, RowNumbers, Trace
 from referee.trace.numbers import parse_ns
+from referee.trace.source import open_text
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
@@ -58,7 +57,7 @@ class _File(msgspec.Struct, gc=False):
 
 _FILE = msgspec.json.Decoder(_File)
 _LIST = msgspec.json.Decoder(list[_Event])
-_GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
+_BOM = b"\xef\xbb\xbf"
 _NOTHING = _Args()
 
 _MOST_BLOCKS = 2.0**31
@@ -149,16 +148,12 @@ def read_details(trace: Trace) -> Details:
 
 def _events(source: str) -> list[_Event]:
     """The events of the file at ``source``; none where it is gone, damaged, or no trace."""
-    if not os.path.isfile(source):
-        return []
     try:
-        with open(source, "rb") as file:
-            data = file.read()
-        if data.startswith(_GZIP):
-            data = gzip.decompress(data)
-        text = data.removeprefix(_BOM).lstrip()
-        return _LIST.decode(text) if text.startswith(b"[") else _FILE.decode(text).traceEvents
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        with open_text(source) as text:
+            data = text.blob.read(0, text.blob.size)
+        body = data.removeprefix(_BOM).lstrip()
+        return _LIST.decode(body) if body.startswith(b"[") else _FILE.decode(body).traceEvents
+    except (RefereeError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return []
 
 
