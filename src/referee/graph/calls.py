@@ -7,6 +7,7 @@ launched something is decided by its link to a device row, never here.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,13 +37,19 @@ GRAPH_LAUNCHES = re.compile(r"GraphLaunch", re.IGNORECASE)
 
 
 def named(trace: Trace, rows: RowNumbers, pattern: re.Pattern[str]) -> BoolColumn:
-    """Which of these rows have a name that matches? Each name that occurs among them is looked at once."""
+    """Which of these rows have a name that matches? A name is looked at once, however often it is asked about."""
     codes = trace.rows.name[rows]
     matches = np.zeros(max(len(trace.names), 1), dtype=bool)
     for code in np.flatnonzero(np.bincount(codes, minlength=1)):
-        matches[code] = pattern.search(trace.names[code]) is not None
+        matches[code] = _matches(pattern, trace.names[code])
     flags: BoolColumn = matches[codes]
     return flags
+
+
+@lru_cache(maxsize=1 << 14)
+def _matches(pattern: re.Pattern[str], name: str) -> bool:
+    # Names of kernels are hundreds of characters long, and each step asks about the same ones.
+    return pattern.search(name) is not None
 
 
 def calls_named(trace: Trace, pattern: re.Pattern[str], *, among: RowNumbers | None = None) -> RowNumbers:
