@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from referee.anatomy.arguments import Arguments, Wish, make_arguments
@@ -14,9 +14,12 @@ from referee.anatomy.mix import make_mix
 from referee.anatomy.operator import Operator, find_operator
 from referee.anatomy.path import keys_of_call, predict, visited
 from referee.anatomy.probe import NoProbe, Probe, load_probe
+from referee.anatomy.scenario import MODES
 from referee.anatomy.stages import Ladder, Subject, build_ladder
 from referee.anatomy.tape import read_tape
 from referee.anatomy.timing import Cost, time_pairs
+from referee.anatomy.variants import make_groups, time_groups
+from referee.anatomy.witness import predict_paths, witness_paths
 from referee.bench.plan import ProgressCallback, no_progress
 from referee.device.host import load_torch
 from referee.device.protocol import Device
@@ -29,6 +32,8 @@ from referee.units import NS_PER_MS
 Mode = Literal["grad", "no_grad", "inference"]
 
 BUDGET_NS = 700 * NS_PER_MS
+
+_VARIANTS_NS = 3_000 * NS_PER_MS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,9 @@ def dissect(
     way: Way | None = None,
     budget_ns: int = BUDGET_NS,
     cold: bool = True,
+    variants: bool = False,
+    paths: bool = False,
+    witness: bool = False,
     announce: Callable[[str], None] = lambda _: None,
     progress: ProgressCallback = no_progress,
 ) -> Anatomy:
@@ -62,7 +70,9 @@ def dissect(
 
     ``shapes`` are those of its tensors (one for all if one is given); without them, and for everything else, arguments
     are made up. ``mode`` ``grad``: the floating inputs require a gradient, where the operator has one. ``way`` fixes
-    how it is called from Python (``function``, ``method`` or ``overload``; default: as people write it). Raises
+    how it is called from Python (``function``, ``method`` or ``overload``; default: as people write it). ``variants``
+    also times other ways to ask for the same, ``paths`` predicts the dispatch path in every mode, and ``witness`` holds
+    it against recording kernels. Raises
     :class:`~referee.errors.OptionError` for an operator or shapes that do not exist, and
     :class:`~referee.errors.CannotTell` where no arguments are found.
     """
@@ -79,7 +89,15 @@ def dissect(
     probe = load_probe(announce=announce)
     before = mark_machine()
     arguments = make_arguments(operator, request.wish)
-    return _dissect(request, arguments, probe, device=device, before=before, progress=progress)
+    found = _dissect(request, arguments, probe, device=device, before=before, progress=progress)
+    if variants:
+        groups = make_groups(operator, shape=shapes[0] if shapes else (8,), compiled=True)
+        timed = time_groups(groups, device=device, budget_ns=_VARIANTS_NS, progress=progress)
+        found = replace(found, variants=timed)
+    if paths or witness:
+        seen = (witness_paths if witness else predict_paths)(operator, arguments, MODES)
+        found = replace(found, paths=seen)
+    return found
 
 
 def _dissect(

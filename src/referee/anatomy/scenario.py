@@ -82,7 +82,8 @@ def make_scenario(operator: Operator, arguments: Arguments, mode: str) -> Scenar
     }
     if mode not in makers:
         raise OptionError(f"{mode!r} is no mode of a call.", hint=f"Modes are {', '.join(MODES)}.")
-    return makers[mode](operator, arguments)
+    # Each with tensors of its own: what writes to its arguments must not change those of the next mode.
+    return makers[mode](operator, _map(arguments, lambda t: t.detach().clone()))
 
 
 def _label(operator: Operator, key: str) -> str:
@@ -141,7 +142,7 @@ def _autocast(operator: Operator, arguments: Arguments) -> Scenario:
 
 def _subclass(operator: Operator, arguments: Arguments) -> Scenario:
     """A subclass whose __torch_dispatch__ passes the call on to what it wraps, below autograd."""
-    wrapped = _map(arguments, _passing().wrap)
+    wrapped = _map(arguments, passing_subclass().wrap)
     keys = keys_of_call(wrapped.tensors)
     inner = _without(keys_of_call(arguments.tensors), _BELOW_AUTOGRAD)
     outside = _of_keys(operator, keys)
@@ -151,7 +152,8 @@ def _subclass(operator: Operator, arguments: Arguments) -> Scenario:
     )
 
 
-def _passing() -> Any:
+def passing_subclass() -> Any:
+    """A tensor subclass that wraps a tensor (``wrap``) and passes every operator on to it."""
     torch = load_torch()
     from torch.utils._pytree import tree_map
 
@@ -221,6 +223,9 @@ def _layer(operator: Operator, transform: str) -> tuple[list[str], bool]:
     """The kernels that a transform's own keys have, and whether the operator is called again inside."""
     table = read_table(operator)
     met: list[str] = []
+    front = table.get("FuncTorchDynamicLayerFrontMode")
+    if front is not None and front.kind == "kernel":  # taken apart into other operators before any transform sees it
+        return met, False
     for key in _LAYER_KEYS[transform]:
         here = table.get(key)
         if here is None or here.kind == "fallthrough":

@@ -86,6 +86,11 @@ def _run_order(roots: Sequence[Any]) -> list[Any]:
     return order
 
 
+def count_nodes(tensor: Any) -> int:
+    """How many nodes are reachable from a tensor."""
+    return 0 if tensor.grad_fn is None else len(_run_order([tensor.grad_fn]))
+
+
 def _priority(node: Any) -> int:
     """The engine runs accumulation at once, and otherwise what was made last."""
     if _accumulates(node):

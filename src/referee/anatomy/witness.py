@@ -77,6 +77,14 @@ def _joined(path: ModePath, heard: dict[str, Any] | None, killed: int) -> ModePa
 
 def _watch(operator: Operator, arguments: Arguments, modes: Sequence[str], report: Report) -> None:
     """In the child: run every mode without recording, then with it."""
+    try:
+        _watch_all(operator, arguments, modes, report)
+    except Exception as error:  # noqa: BLE001 - an operator that cannot be recorded says why, for every mode
+        for mode in modes:
+            report(json.dumps({"mode": mode, "why_not": _line(error)}).encode())
+
+
+def _watch_all(operator: Operator, arguments: Arguments, modes: Sequence[str], report: Report) -> None:
     plain = {mode: _gradients(operator, arguments, mode) for mode in modes}
     log: list[str] = []
     libraries = [_record_on(one, log, _SEEN_KEYS) for one in _family(operator)]
@@ -115,21 +123,27 @@ def _record_on(operator: Operator, log: list[str], keys: Sequence[str]) -> Any:
     table = read_table(operator)
     for key in keys:
         here = table.get(key)
-        if here is None or here.kind in ("fallthrough", "none") or key in UNSEEN:
-            continue
-        if key == "Meta" and here.math:  # torch refuses a kernel there for what is made of other operators
+        if here is None or here.kind in ("fallthrough", "none") or here.math or key in UNSEEN:
             continue
         kernel = torch.library.get_kernel(operator.full, key)
-        library.impl(base, _recorder(f"{base}@{key}", key, kernel, log), key, with_keyset=True, allow_override=True)
+        library.impl(base, _recorder(base, key, kernel, log), key, with_keyset=True, allow_override=True)
+    if "CPU" in keys and any(here.math for here in table.values()):
+        # A kernel of its own at the backend would change what autograd's key has: the composite one is recorded where
+        # it was registered, for all keys at once, and the key set says which it was reached by.
+        key = next(key for key, here in table.items() if here.math)
+        kernel = torch.library.get_kernel(operator.full, key)
+        recorder = _recorder(base, "", kernel, log)
+        library.impl(base, recorder, "CompositeImplicitAutograd", with_keyset=True, allow_override=True)
     return library
 
 
-def _recorder(label: str, key: str, kernel: Any, log: list[str]) -> Any:
+def _recorder(base: str, key: str, kernel: Any, log: list[str]) -> Any:
     torch = load_torch()
-    own = torch._C.DispatchKeySet(torch._C._parse_dispatch_key(key))
+    own = torch._C.DispatchKeySet(torch._C._parse_dispatch_key(key or "CPU"))
 
     def record(*args: Any, **kwargs: Any) -> Any:
-        log.append(label)
+        given = args[0] if args and isinstance(args[0], torch._C.DispatchKeySet) else own
+        log.append(f"{base}@{key or given.highestPriorityTypeId().name}")
         # FakeTensor asks the kernel for Meta through Python's own dispatcher, which hands no key set on.
         if args and isinstance(args[0], torch._C.DispatchKeySet):
             return kernel.call_boxed(*args, **kwargs)
@@ -148,7 +162,7 @@ def _gradients(operator: Operator, arguments: Arguments, mode: str) -> list[Any]
         with scenario.context():
             out = scenario.call()
         outputs = [o for o in (out if isinstance(out, (list, tuple)) else (out,)) if isinstance(o, torch.Tensor)]
-        outputs = [o for o in outputs if o.requires_grad]
+        outputs = [o for o in outputs if o.grad_fn is not None]
         if not outputs:
             return None
         names = [o.grad_fn.name() for o in outputs]

@@ -1,21 +1,32 @@
-"""``referee anatomy``: what is one operator's call made of?"""
+"""``referee anatomy``: what is one operator's call made of, or what does a step leave for backward?"""
 
 from __future__ import annotations
 
 import argparse
 import re
+from typing import TYPE_CHECKING
 
-from referee.cli.live import add_budget_argument, parse_budget_ns, require_torch
-from referee.cli.output import add_output_arguments, check_output_arguments, deliver
+from referee.cli.live import add_budget_argument, add_target_options, meet, open_on, parse_budget_ns, require_torch
+from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
 from referee.cli.progress import Progress
 from referee.errors import OptionError
 
+if TYPE_CHECKING:
+    from referee.records.anatomy import Anatomy
+
 _WAYS = ("function", "method", "overload")
+_OP_BUDGET, _STEP_BUDGET = "700ms", "3s"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("op", metavar="OP", help="an operator of the dispatcher: aten.add.Tensor, aten.mm, mylib::op")
+    parser.add_argument(
+        "op",
+        nargs="?",
+        metavar="OP",
+        help="an operator (aten.add.Tensor, aten.mm, mylib::op), or a step (FILE.py:NAME) for its tape and grad modes",
+    )
+    parser.add_argument("--all", metavar="NAMESPACE", help="a coarse ladder of every operator of a namespace, as aten")
     parser.add_argument(
         "--shape",
         action="append",
@@ -23,8 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NxM",
         help="shape of its tensors (once: of all; several times: of each in turn), `scalar` for none",
     )
-    parser.add_argument("--dtype", help="dtype of its tensors (default: float32, or what it needs)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda[:N] (default: cpu)")
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--grad", dest="mode", action="store_const", const="grad", help="inputs require a gradient")
     modes.add_argument("--no-grad", dest="mode", action="store_const", const="no_grad", help="under no_grad")
@@ -32,30 +41,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(mode="grad")
     parser.add_argument("--autocast", action="store_true", help="under bf16 autocast")
     parser.add_argument("--way", choices=_WAYS, help="how Python calls it (default: as people write it)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="intra-op threads (default: 1)")
-    add_budget_argument(parser, default="700ms", what="of the timing")
+    parser.add_argument("--variants", action="store_true", help="time other ways to ask for the same work")
+    parser.add_argument("--paths", action="store_true", help="the dispatch path in every mode, not only in this one")
+    parser.add_argument("--witness", action="store_true", help="hold those paths against recording kernels, in a child")
+    add_target_options(parser, dtype_help="dtype of the tensors (default: float32, or what the operator needs)")
+    add_budget_argument(parser, default=_OP_BUDGET, what=f"of the timing ({_STEP_BUDGET} for a step)")
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Find the operator, make arguments, take the call apart, show it."""
+    """Take an operator or a step apart, or survey a namespace; show it."""
     check_output_arguments(args)
-    budget_ns = parse_budget_ns(args)
-    if args.threads < 1:
-        raise OptionError(f"--threads {args.threads}: this is not a whole number above 0.")
+    parse_budget_ns(args)
+    if args.all is not None:
+        return _survey(args)
+    if args.op is None:
+        raise OptionError("Name an operator or a step.", hint="For example: referee anatomy aten.add.Tensor")
+    is_step = ":" in args.op and "::" not in args.op
+    deliver(_step(args) if is_step else _operator(args), args)
+    return 0
+
+
+def _operator(args: argparse.Namespace) -> Anatomy:
     shapes = tuple(parse_shape(text) for text in args.shape)
+    if args.batch_size or args.param:
+        raise OptionError("An operator takes no --batch-size and no --param.", hint="Give --shape instead.")
     require_torch()
     from referee.anatomy.dissect import dissect
-    from referee.cli.output import note
     from referee.device.cpu import set_threads
     from referee.device.dtypes import parse_dtype
     from referee.device.registry import open_device
 
     device = open_device(args.device)
-    set_threads(args.threads)
+    set_threads(args.threads or 1)
     progress = Progress(enabled=not args.no_progress)
     with progress.stage(f"anatomy of {args.op}"):
-        anatomy = dissect(
+        return dissect(
             args.op,
             device=device,
             shapes=shapes,
@@ -63,11 +84,55 @@ def run(args: argparse.Namespace) -> int:
             mode=args.mode,
             autocast=args.autocast,
             way=args.way,
-            budget_ns=budget_ns,
+            budget_ns=parse_budget_ns(args),
+            variants=args.variants,
+            paths=args.paths or args.witness,
+            witness=args.witness,
             announce=note,
             progress=progress.bench,
         )
-    deliver(anatomy, args)
+
+
+def _step(args: argparse.Namespace) -> Anatomy:
+    unfit = [name for name in ("shape", "autocast", "way", "variants", "paths", "witness") if getattr(args, name)]
+    if unfit:
+        raise OptionError(f"--{unfit[0]} is for an operator, and {args.op} is a step.")
+    if args.budget == _OP_BUDGET:
+        args.budget = _STEP_BUDGET
+    device, (target,) = open_on(args, [args.op])
+    from referee.anatomy.step import dissect_step
+    from referee.target import step_errors
+
+    progress = Progress(enabled=not args.no_progress)
+    with step_errors(target.name), progress.stage(f"tape and grad modes of {target.name}"):
+        return dissect_step(
+            target.step,
+            device=device,
+            name=target.name,
+            model=target.model,
+            rebuild=(lambda: target.rebuild().step) if target.factory else None,
+            target=target,
+            seen=meet(target, device=device).seen,
+            budget_ns=parse_budget_ns(args),
+            progress=progress.bench,
+        )
+
+
+def _survey(args: argparse.Namespace) -> int:
+    if args.op is not None:
+        raise OptionError("--all surveys a namespace: name no operator beside it.")
+    require_torch()
+    from referee.anatomy.survey import survey
+    from referee.device.cpu import set_threads
+    from referee.device.registry import open_device
+
+    device = open_device(args.device)
+    if device.name != "cpu":
+        raise OptionError("A survey runs on the CPU: processes that use an accelerator cannot be forked.")
+    set_threads(1)
+    progress = Progress(enabled=not args.no_progress)
+    with progress.stage(f"all operators of {args.all}"):
+        deliver(survey(device, namespace=args.all, progress=progress.iteration), args)
     return 0
 
 

@@ -130,6 +130,8 @@ class ModeCost:
     saved_bytes: int | None = None
     peak_bytes: int | None = None
     nodes: int | None = None
+    compiles: int | None = None
+    """Frames that the first call in this mode compiled, the modes before it being warm."""
     why_not: str = ""
 
 

@@ -15,12 +15,13 @@ from typing import TypeAlias
 import msgspec
 
 from referee.errors import SchemaError, UserError
-from referee.records.anatomy import Anatomy
+from referee.records.anatomy import Anatomy, AnatomySurvey
 from referee.records.capture import Capture
 from referee.records.check import Check
 from referee.records.compare import Comparison
 from referee.records.diff import TraceDiff
 from referee.records.environment import Environment
+from referee.records.lab import LabReport
 from referee.records.measurement import Measurement, Sweep
 from referee.records.precision import PrecisionReport
 from referee.records.profile import Profile
@@ -28,6 +29,7 @@ from referee.records.remedy import RemedyReport
 from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
+from referee.records.whatif import WhatIf
 
 Record: TypeAlias = (
     Measurement
@@ -44,7 +46,10 @@ Record: TypeAlias = (
     | ShapeSet
     | PrecisionReport
     | Anatomy
+    | AnatomySurvey
     | RemedyReport
+    | WhatIf
+    | LabReport
 )
 
 KINDS: dict[str, tuple[int, type[Record]]] = {
@@ -62,7 +67,10 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.traces": (1, TraceSet),
     "referee.precision": (1, PrecisionReport),
     "referee.anatomy": (1, Anatomy),
+    "referee.anatomy-survey": (1, AnatomySurvey),
     "referee.remedy": (1, RemedyReport),
+    "referee.whatif": (1, WhatIf),
+    "referee.lab": (1, LabReport),
 }
 """Schema name → current version and record type."""
 
@@ -78,10 +86,13 @@ referee.env/1          first version
 referee.compare/1      first version
 referee.verify/1       first version
 referee.shapes/1       first version
+referee.lab/1          first version
 referee.traces/1       first version
 referee.precision/1    first version
 referee.anatomy/1      first version
+referee.anatomy-survey/1  first version
 referee.remedy/1       first version
+referee.whatif/1       first version
 """
 
 

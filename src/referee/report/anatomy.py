@@ -5,9 +5,12 @@ from __future__ import annotations
 from referee.records.anatomy import (
     SMALL_NS,
     Anatomy,
+    AnatomySurvey,
     ModeCost,
+    ModePath,
     PathEntry,
     Stage,
+    SurveyRow,
     Tape,
     TapeNode,
     Variant,
@@ -44,6 +47,7 @@ def compose_anatomy(anatomy: Anatomy) -> Document:
             *_variants(anatomy.variants),
             *_modes(anatomy.modes),
             *_path(anatomy.dispatch_path),
+            *_paths(anatomy.paths),
             *(_tape(anatomy.tape) if anatomy.tape is not None else ()),
             *finding_blocks(anatomy.findings),
             *provenance_blocks(anatomy.provenance),
@@ -259,6 +263,95 @@ def _path(path: tuple[PathEntry, ...]) -> tuple[Block, ...]:
             rows=rows,
             caption="Keys of the arguments and the thread by priority; an arrow marks those that the call visits.",
         ),
+    )
+
+
+def _paths(paths: tuple[ModePath, ...]) -> tuple[Block, ...]:
+    if not paths:
+        return ()
+    gradients = {True: "equal", False: "differ", None: "–"}
+    rows = tuple((path.mode, _met(path), _witness_words(path), gradients[path.gradients_equal]) for path in paths)
+    return (
+        Heading(text="Dispatch path by mode"),
+        Table(
+            columns=(
+                Column(title="Mode"),
+                Column(title="Kernels met", fit="wrap"),
+                Column(title="Witness", fit="wrap", priority=2),
+                Column(title="Gradients", priority=3),
+            ),
+            rows=rows,
+            caption="Predicted from key sets and rules; a witness is a recording kernel in front of each real one.",
+        ),
+    )
+
+
+def _met(path: ModePath) -> str:
+    if not path.predicted:
+        return path.why_not or "none of its own"
+    return " → ".join(path.predicted) + (" → …" if path.open_ended else "")
+
+
+def _witness_words(path: ModePath) -> str:
+    if path.witnessed is None:
+        return path.why_not if path.predicted and path.why_not else "–"
+    return "seen" if path.agrees else "differs: " + " → ".join(path.witnessed)
+
+
+def compose_survey(survey: AnatomySurvey) -> Document:
+    """All operators of a namespace, those with a ladder first."""
+    done = tuple(row for row in survey.rows if not row.refused)
+    refused = tuple(row for row in survey.rows if row.refused)
+    kinds: dict[str, int] = {}
+    for row in done:
+        kinds[row.kind] = kinds.get(row.kind, 0) + 1
+    by_kind = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1]))
+    without: tuple[Block, ...] = (Heading(text="Without a ladder"), _refusals(refused)) if refused else ()
+    return Document(
+        title=f"Anatomy of all operators of {survey.namespace}",
+        blocks=(
+            Headline(
+                figure=f"{len(done):,} of {len(survey.rows):,} operators",
+                sentence=f"have a ladder; it took {format_ns(survey.took_ns)}. By kind: {by_kind}.",
+                context=context_lines(survey.provenance),
+            ),
+            Heading(text="Ladders"),
+            _survey_table(done),
+            *without,
+            *finding_blocks(survey.findings),
+            *provenance_blocks(survey.provenance),
+        ),
+    )
+
+
+def _survey_table(rows: tuple[SurveyRow, ...]) -> Table:
+    layers = list(dict.fromkeys(layer for row in rows for layer in row.layers or {}))
+    return Table(
+        columns=(
+            Column(title="Operator", fit="shorten"),
+            Column(title="Kind", priority=2),
+            Column(title="Whole", align="right"),
+            *(Column(title=layer, align="right", priority=3) for layer in layers),
+            Column(title="Remainder", align="right", priority=2),
+        ),
+        rows=tuple(
+            (
+                row.op,
+                row.kind,
+                format_ns(row.whole_ns),
+                *(stage_words(row.layers[name]) if row.layers and name in row.layers else "–" for name in layers),
+                stage_words(row.remainder_ns),
+            )
+            for row in rows
+        ),
+        caption="Coarse: 20 ms for each operator, without gradients.",
+    )
+
+
+def _refusals(rows: tuple[SurveyRow, ...]) -> Table:
+    return Table(
+        columns=(Column(title="Operator", fit="shorten"), Column(title="Why", fit="wrap")),
+        rows=tuple((row.op, row.refused) for row in rows),
     )
 
 

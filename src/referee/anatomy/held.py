@@ -1,0 +1,86 @@
+"""What does a step keep between calls, under which name? Tensors in closures, globals, attributes, modules.
+
+For questions that need a name to be of use: which variable holds last step's graph, which buffer was made in inference
+mode. Nothing is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from referee.device.host import load_torch
+
+_DEPTH = 4
+
+
+def named_tensors(step: object) -> dict[str, Any]:
+    """The tensors that ``step`` can reach, by how a reader would name them; each once."""
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    for name, tensor in _walk(step, "", 0, seen):
+        found.setdefault(name, tensor)
+    return found
+
+
+def _walk(item: object, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    torch = load_torch()
+    if isinstance(item, torch.Tensor):
+        if id(item) not in seen:
+            seen.add(id(item))
+            yield name, item
+        return
+    if depth > _DEPTH or id(item) in seen or isinstance(item, (type, types.ModuleType, str, bytes, int, float)):
+        return
+    seen.add(id(item))
+    if isinstance(item, torch.nn.Module):
+        yield from _module(item, name, depth, seen)
+    for key, value in _inside(item):
+        yield from _walk(
+            value, f"{name}.{key}" if name and not key.startswith("[") else f"{name}{key}", depth + 1, seen
+        )
+
+
+def _module(module: Any, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    for key, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield (f"{name}.{key}" if name else key), tensor
+    for key, part in module.named_modules():
+        if part is not module:
+            yield from _walk(_plain_attributes(part), f"{name}.{key}" if name else key, depth, seen)
+
+
+def _plain_attributes(module: Any) -> dict[str, Any]:
+    """What a module keeps that is neither parameter, buffer nor module."""
+    return {key: value for key, value in vars(module).items() if not key.startswith("_")}
+
+
+def _inside(item: object) -> list[tuple[str, object]]:
+    if isinstance(item, functools.partial):
+        return [("func", item.func), *((f"[{k}]", value) for k, value in enumerate(item.args)), *item.keywords.items()]
+    if isinstance(item, types.MethodType):
+        return [("", item.__self__), ("", item.__func__)]
+    if isinstance(item, types.FunctionType):
+        return _function(item)
+    if isinstance(item, dict):
+        return [(str(key), value) for key, value in item.items()]
+    if isinstance(item, (list, tuple, set)):
+        return [(f"[{number}]", value) for number, value in enumerate(item)]
+    return [(key, value) for key, value in getattr(item, "__dict__", {}).items() if not key.startswith("_")]
+
+
+def _function(function: types.FunctionType) -> list[tuple[str, object]]:
+    """What a function closes over, and the globals that its own code names."""
+    code, found = function.__code__, list[tuple[str, object]]()
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found.append((name, cell.cell_contents))
+        except ValueError:  # not bound yet
+            continue
+    space = function.__globals__
+    found += [(name, space[name]) for name in code.co_names if name in space]
+    found += list(vars(function).items())
+    return found
