@@ -1,0 +1,171 @@
+"""The claims about measuring, as experiments on whatever devices are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from referee.bench.warmup import first_call
+from referee.device.protocol import Device
+from referee.errors import CannotTell, ProvenanceError
+from referee.lab.laboratory import Laboratory, Reading, counted, share
+from referee.precision.formats import BFLOAT16, FLOAT16, Magnitudes
+from referee.records.measurement import Measurement
+
+_SIDE = 256
+
+
+def unwaited(lab: Laboratory, device: Device) -> Reading:
+    """What a timer that does not wait would claim, over what is settled."""
+    found = lab.time(_clock_step(lab, device), device=device)
+    naive_ns = found.naive_ns
+    if naive_ns is None or found.median_ns is None or found.ci_low_ns is None or found.ci_high_ns is None:
+        raise CannotTell("The two clocks could not both be read.")
+    return Reading(
+        value=naive_ns / found.median_ns,
+        low=naive_ns / found.ci_high_ns,
+        high=naive_ns / found.ci_low_ns,
+        figures={"naive_ns": naive_ns, "settled_ns": found.median_ns, "device": device.name},
+    )
+
+
+def _clock_step(lab: Laboratory, device: Device) -> Callable[[], object]:
+    if lab.step is not None:
+        return lab.step(device)
+    x = lab.operators.randn(_SIDE, _SIDE).to(device.name)
+    device.settle(x)
+    return lambda: x @ x
+
+
+def synchronous(lab: Laboratory) -> Reading:
+    """M1."""
+    return unwaited(lab, lab.device)
+
+
+def asynchronous(lab: Laboratory) -> Reading:
+    """M2, live. The share of the work that a timer without a wait misses."""
+    seen = unwaited(lab, lab.open("cuda"))
+    return Reading(value=1 - seen.value, low=1 - seen.high, high=1 - seen.low, figures=seen.figures)
+
+
+def lazy(lab: Laboratory) -> Reading:
+    """M3."""
+    return unwaited(lab, lab.open("lazy"))
+
+
+def amortised(lab: Laboratory) -> Reading:
+    """M4. Both clocks of one measurement of a small operator."""
+    x = lab.operators.randn(64)
+    found = lab.time(lambda: lab.operators.add(x, x))
+    single_ns = found.clocks.settled_per_call_ns
+    if single_ns is None or found.median_ns is None or found.ci_low_ns is None or found.ci_high_ns is None:
+        raise CannotTell("The two clocks could not both be read.")
+    return Reading(
+        value=single_ns / found.median_ns,
+        low=single_ns / found.ci_high_ns,
+        high=single_ns / found.ci_low_ns,
+        figures={"per_call_ns": single_ns, "amortised_ns": found.median_ns},
+    )
+
+
+def linear(lab: Laboratory) -> Reading:
+    """M5."""
+    torch = lab.operators
+    layer, x = torch.nn.Linear(512, 512), torch.randn(64, 512)
+    return timed(lab.time(lambda: layer(x)))
+
+
+def timed(found: Measurement) -> Reading:
+    """A measurement's headline as a reading."""
+    if found.median_ns is None or found.ci_low_ns is None or found.ci_high_ns is None:
+        raise CannotTell("There is no number.")
+    return Reading(value=found.median_ns, low=found.ci_low_ns, high=found.ci_high_ns, figures={"blocks": found.blocks})
+
+
+def first_steps(lab: Laboratory) -> Reading:
+    """M7. The first training step of a new model, with its optimizer's state still to be made."""
+    torch = lab.operators
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.randn(16, 64)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    first = first_call(step, device=lab.device)
+    steady = timed(lab.time(step))
+    return Reading(
+        value=first.ns / steady.value,
+        low=first.ns / steady.high,
+        high=first.ns / steady.low,
+        figures={"first_ns": first.ns, "steady_ns": steady.value},
+    )
+
+
+def autocast(lab: Laboratory) -> Reading:
+    """M8. Each operator on inputs that would let it run in either dtype."""
+    torch = lab.operators
+    kind = lab.device.name.partition(":")[0]
+    x, low = torch.randn(4, 4), torch.randn(4, 4).bfloat16()
+    image, kernel = torch.randn(1, 2, 6, 6), torch.randn(2, 2, 3, 3)
+    functional = torch.nn.functional
+    with torch.autocast(kind, dtype=torch.bfloat16):
+        matmul, convolution = torch.mm(x, x), torch.conv2d(image, kernel)
+        kept = {
+            "sum": torch.sum(low),
+            "softmax": torch.softmax(low, 0),
+            "layer_norm": functional.layer_norm(low, (4,)),
+            "mse_loss": functional.mse_loss(low, low),
+            "exp": torch.exp(low),
+        }
+    checks = {"mm is low": matmul.dtype == torch.bfloat16, "conv is low": convolution.dtype == torch.bfloat16}
+    return share({**checks, **{f"{name} is float32": out.dtype == torch.float32 for name, out in kept.items()}})
+
+
+def _tiny_gradients(lab: Laboratory) -> Any:
+    """Gradients spread over what fp16 loses and what a scale of 2^16 brings back: 2^-40 to 2^-26."""
+    torch = lab.operators
+    generator = torch.Generator().manual_seed(0)
+    exponents = torch.rand(10_000, generator=generator) * 14 - 40
+    return torch.exp2(exponents)
+
+
+_SCALE = 16
+
+
+def saved_by_scaling(lab: Laboratory) -> Reading:
+    """M9. Cast as they are, and cast after scaling."""
+    gradients = _tiny_gradients(lab).numpy()
+    magnitudes = Magnitudes()
+    magnitudes.add(gradients)
+    lost, still = (magnitudes.cast(FLOAT16, exponent=exponent).zeros for exponent in (0, _SCALE))
+    if not lost:
+        raise CannotTell("No gradient was lost.")
+    return counted((lost - still) / lost, lost_at_1=lost, lost_scaled=still)
+
+
+def lost_in_bf16(lab: Laboratory) -> Reading:
+    """M10."""
+    gradients = _tiny_gradients(lab).numpy()
+    magnitudes = Magnitudes()
+    magnitudes.add(gradients)
+    lost = magnitudes.cast(BFLOAT16).zeros
+    return counted(lost / gradients.size, lost=lost)
+
+
+def provenance(lab: Laboratory) -> Reading:
+    """M11. A measurement made here, its provenance taken away."""
+    found = lab.time(lambda: None)
+    refused = 0
+    parts: tuple[object, ...] = (None, {}, "somewhere")
+    for part in parts:
+        fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
+        try:
+            Measurement(**{**fields, "provenance": cast(Any, part)})
+        except ProvenanceError:
+            refused += 1
+    return counted(refused / len(parts), attempts=len(parts))

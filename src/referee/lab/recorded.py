@@ -1,0 +1,172 @@
+"""What do traces that others recorded say to a claim that needs a device which is not here?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from referee.errors import CannotTell
+from referee.graph.work import work_by_device
+from referee.lab.laboratory import Laboratory, Reading, Recorded, counted
+from referee.stats.interval import median_interval
+from referee.stats.summary import FloatArray
+from referee.trace.columns import CALL_KINDS, NONE, Kind
+
+_ELEMENTWISE = re.compile(r"elementwise", re.IGNORECASE)
+_MOST_VALUES = 20_000
+_ENOUGH_TRACES = 6
+"""The median of fewer has no interval of 95 %."""
+
+
+def _typical(values: Sequence[tuple[Recorded, FloatArray]], what: str) -> Reading:
+    """The median value: of one trace with its interval, of several as the median of their medians."""
+    known = [(one, part) for one, part in values if part.size]
+    if len(known) != 1:
+        return _over_traces([(one, float(np.median(part))) for one, part in known], what)
+    (one, part), *_ = known
+    found = median_interval(part[:_MOST_VALUES])
+    figures = {"values": int(part.size)}
+    return Reading(value=found.point, low=found.low, high=found.high, sources=(one.name,), figures=figures)
+
+
+def _over_traces(values: Sequence[tuple[Recorded, float | None]], what: str) -> Reading:
+    """The median over traces with its interval; of a few, from the least to the most of them."""
+    known = [(one, value) for one, value in values if value is not None]
+    if not known:
+        raise CannotTell(f"None of the traces has {what}.")
+    numbers = np.array([value for _, value in known], dtype=np.float64)
+    least, most = float(numbers.min()), float(numbers.max())
+    low, high = least, most
+    if numbers.size >= _ENOUGH_TRACES:
+        found = median_interval(numbers)
+        low, high = found.low, found.high
+    return Reading(
+        value=float(np.median(numbers)),
+        low=low,
+        high=high,
+        sources=tuple(one.name for one, _ in known),
+        figures={"traces": len(known), "least": least, "most": most},
+    )
+
+
+def unfinished(lab: Laboratory) -> Reading:
+    """M2. The share of linked kernels that ended after their launch call had returned."""
+
+    def one(recorded: Recorded) -> float | None:
+        works = work_by_device(recorded.trace)
+        late = sum(int((work.end_ns > work.launch_end_ns)[work.linked].sum()) for work in works)
+        linked = sum(int(work.linked.sum()) for work in works)
+        return late / linked if linked else None
+
+    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
+
+
+def linked(lab: Laboratory) -> Reading:
+    """M6."""
+
+    def one(recorded: Recorded) -> float | None:
+        works = work_by_device(recorded.trace)
+        rows = sum(work.rows.size for work in works)
+        before = sum(int((work.launch_start_ns <= work.start_ns)[work.linked].sum()) for work in works)
+        return before / rows if rows else None
+
+    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row")
+
+
+def elementwise(lab: Laboratory) -> Reading:
+    """E2."""
+
+    def one(recorded: Recorded) -> FloatArray:
+        rows, names = recorded.trace.rows, recorded.trace.names
+        kernels = rows.of(Kind.KERNEL)
+        codes = {code for code, name in enumerate(names) if _ELEMENTWISE.search(name)}
+        chosen = kernels[np.isin(rows.name[kernels], list(codes))]
+        return np.asarray(rows.end_ns[chosen] - rows.start_ns[chosen], dtype=np.float64)
+
+    return _typical([(recorded, one(recorded)) for recorded in lab.recorded], "an elementwise kernel")
+
+
+def launch_calls(lab: Laboratory) -> Reading:
+    """E7. Calls that launched something on a device."""
+
+    def one(recorded: Recorded) -> FloatArray:
+        rows, links = recorded.trace.rows, recorded.trace.links
+        calls = rows.of(*CALL_KINDS)
+        chosen = calls[links.is_launch[calls] & np.isin(calls, links.launch_of[links.launch_of != NONE])]
+        return np.asarray(rows.end_ns[chosen] - rows.start_ns[chosen], dtype=np.float64)
+
+    return _typical([(recorded, one(recorded)) for recorded in lab.recorded], "a launch")
+
+
+def recoverable(lab: Laboratory) -> Reading:
+    """E17. The three losses together, over the window."""
+
+    def one(recorded: Recorded) -> float | None:
+        losses, window_ns = recorded.report.losses, recorded.report.totals.window_ns
+        parts = (losses.per_op_overhead, losses.memory_traffic, losses.allocator)
+        known = [loss.recoverable_ns for loss in parts if loss.recoverable_ns is not None]
+        return sum(known) / window_ns if known and window_ns else None
+
+    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a loss that could be priced")
+
+
+def any_against_weighted(lab: Laboratory) -> Reading:
+    """D1."""
+
+    def one(recorded: Recorded) -> float | None:
+        use = recorded.report.utilisation
+        return use.any_kernel_frac / use.sm_weighted_frac if use.any_kernel_frac and use.sm_weighted_frac else None
+
+    values = [(recorded, one(recorded)) for recorded in lab.recorded]
+    return _over_traces(values, "grid sizes and the number of multiprocessors")
+
+
+def questions(lab: Laboratory) -> Reading:
+    """D2. Timeline, self totals, kernels per step, occupancy; and the null experiment, which one trace cannot be."""
+
+    def one(recorded: Recorded) -> float:
+        report = recorded.report
+        answered = (
+            report.totals.window_ns > 0,
+            report.totals.self_cpu_ns is not None and report.totals.self_device_ns is not None,
+            bool(report.steps) and any(step.kernels for step in report.steps),
+            report.utilisation.occupancy_frac is not None,
+            len(lab.recorded) > 1,
+        )
+        return sum(answered) / len(answered)
+
+    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "anything")
+
+
+def gaps(lab: Laboratory) -> Reading:
+    """D3."""
+
+    def one(recorded: Recorded) -> FloatArray:
+        if recorded.report.verdict.regime != "launch-bound":
+            return np.empty(0)
+        works = work_by_device(recorded.trace)
+        between = [work.busy[0][1:] - work.busy[1][:-1] for work in works]
+        return np.concatenate([np.asarray(gap, dtype=np.float64) for gap in between])
+
+    return _typical([(recorded, one(recorded)) for recorded in lab.recorded], "a launch-bound window")
+
+
+def totals(lab: Laboratory) -> Reading:
+    """D4."""
+    larger = [
+        recorded
+        for recorded in lab.recorded
+        if recorded.report.totals.self_cpu_ns is not None
+        and recorded.report.totals.self_device_ns
+        and recorded.report.totals.self_cpu_ns > recorded.report.totals.self_device_ns
+        and recorded.report.verdict.regime != "cannot-tell"
+    ]
+    if not larger:
+        raise CannotTell("In none of the traces is the CPU total larger than the GPU total, with a regime known.")
+    against = [recorded.name for recorded in larger if recorded.report.verdict.regime == "compute-bound"]
+    found = counted(1 - len(against) / len(larger), traces=len(larger), compute_bound=len(against))
+    note = f"Compute-bound all the same: {', '.join(against[:3])}." if against else ""
+    names = tuple(recorded.name for recorded in larger)
+    return Reading(value=found.value, low=found.low, high=found.high, note=note, figures=found.figures, sources=names)

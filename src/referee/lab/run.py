@@ -1,0 +1,180 @@
+"""Which claims hold here? Runs the experiments and holds each number against the range that its claim states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from referee.device.provenance import collect, mark_machine
+from referee.errors import CannotTell, EnvironmentLacks, OptionError
+from referee.lab import measuring, operators, recorded
+from referee.lab.claims import BY_ID, CLAIMS, Claim
+from referee.lab.laboratory import Laboratory, Reading
+from referee.records.finding import Scalar
+from referee.records.lab import LabReport, LabRow, Outcome
+from referee.units import format_quantity
+
+Ask = Callable[[Laboratory], Reading]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """How one claim is tested: live, from recorded traces, or both; ``needs`` names a device that is not here."""
+
+    live: Ask | None = None
+    traces: Ask | None = None
+    needs: str = ""
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "M1": Experiment(live=measuring.synchronous),
+    "M2": Experiment(live=measuring.asynchronous, traces=recorded.unfinished, needs="a CUDA device"),
+    "M3": Experiment(live=measuring.lazy),
+    "M4": Experiment(live=measuring.amortised),
+    "M5": Experiment(live=measuring.linear),
+    "M6": Experiment(traces=recorded.linked, needs="a CUDA device"),
+    "M7": Experiment(live=measuring.first_steps),
+    "M8": Experiment(live=measuring.autocast),
+    "M9": Experiment(live=measuring.saved_by_scaling),
+    "M10": Experiment(live=measuring.lost_in_bf16),
+    "M11": Experiment(live=measuring.provenance),
+    "E1": Experiment(live=operators.amid_others),
+    "E2": Experiment(traces=recorded.elementwise, needs="a CUDA device"),
+    "E3": Experiment(live=operators.thousand),
+    "E4": Experiment(live=operators.layer_operators),
+    "E5": Experiment(live=operators.backward_operators),
+    "E6": Experiment(needs="a CUDA device"),
+    "E7": Experiment(traces=recorded.launch_calls, needs="a CUDA device"),
+    "E8": Experiment(live=operators.batch_knee),
+    "E9": Experiment(live=operators.priority),
+    "E10": Experiment(live=operators.dispatches),
+    "E11": Experiment(live=operators.nodes),
+    "E12": Experiment(live=operators.saved),
+    "E13": Experiment(live=operators.versions),
+    "E14": Experiment(live=operators.tape_cost),
+    "E15": Experiment(live=operators.inference),
+    "E16": Experiment(live=operators.compiled_nodes),
+    "E17": Experiment(traces=recorded.recoverable, needs="a CUDA device"),
+    "E18": Experiment(live=operators.requests),
+    "E19": Experiment(live=operators.hot_against_cold),
+    "E20": Experiment(live=operators.per_argument),
+    "E21": Experiment(live=operators.saving),
+    "D1": Experiment(traces=recorded.any_against_weighted, needs="a CUDA device"),
+    "D2": Experiment(traces=recorded.questions, needs="a CUDA device"),
+    "D3": Experiment(traces=recorded.gaps, needs="a CUDA device"),
+    "D4": Experiment(traces=recorded.totals, needs="a CUDA device"),
+    "D5": Experiment(live=operators.batch_growth),
+    "D6": Experiment(needs="a CUDA device"),
+    "D7": Experiment(needs="two CUDA devices of different speed"),
+    "D8": Experiment(live=operators.served_batch),
+}
+"""Claim → its experiment."""
+
+
+def select(ids: Sequence[str]) -> tuple[Claim, ...]:
+    """The claims named, in the order of the list; all of them where none is named."""
+    wanted = {word.upper() for word in ids}
+    unknown = sorted(wanted - set(BY_ID))
+    if unknown:
+        raise OptionError(f"{unknown[0]} is no claim.", hint="`referee lab --list` lists them.")
+    return tuple(claim for claim in CLAIMS if not wanted or claim.id in wanted)
+
+
+def run_lab(
+    claims: Sequence[Claim],
+    lab: Laboratory,
+    *,
+    experiments: Mapping[str, Experiment] = EXPERIMENTS,
+    progress: Callable[[str], None] = lambda _: None,
+) -> LabReport:
+    """Test each of ``claims`` in ``lab``. An interrupt is raised again: rows are quickly repeated."""
+    before, start_ns = mark_machine(), time.perf_counter_ns()
+    rows: list[LabRow] = []
+    for claim in claims:
+        progress(f"{claim.id}: {claim.measures}")
+        rows.append(put_to_test(claim, experiments[claim.id], lab))
+    provenance = collect(
+        lab.device,
+        dtype="float32",
+        shapes=(),
+        method={"clock": "settled_amortised", "budget_ns": lab.plan.budget_ns},
+        before=before,
+    )
+    return LabReport(rows=tuple(rows), provenance=provenance, took_ns=time.perf_counter_ns() - start_ns)
+
+
+def put_to_test(claim: Claim, experiment: Experiment, lab: Laboratory) -> LabRow:
+    """One claim: live where that is possible, from the recorded traces otherwise, or what it would take."""
+    missing = experiment.needs
+    if experiment.live is not None:
+        try:
+            return judge(claim, experiment.live(lab), basis="live")
+        except EnvironmentLacks as error:
+            missing = missing or str(error)
+        except CannotTell as error:
+            return _without(claim, "cannot-tell", str(error))
+    if experiment.traces is not None and lab.recorded:
+        try:
+            return judge(claim, experiment.traces(lab), basis="recorded")
+        except CannotTell as error:
+            return _without(claim, "needs-device", f"Needs {missing}. {error}")
+    hint = " Recorded traces can answer it: --trace." if experiment.traces is not None else ""
+    return _without(claim, "needs-device", f"Needs {missing}.{hint}")
+
+
+def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
+    """Holds where the interval meets the claim's range; differs otherwise, by the distance of the nearer ends."""
+    outcome: Outcome = "holds"
+    words = [reading.note] if reading.note else []
+    if reading.high < claim.low:
+        outcome = "differs"
+        words.append(_distance(reading.high, claim.low, claim.unit, "below", claim.below))
+    elif reading.low > claim.high:
+        outcome = "differs"
+        words.append(_distance(reading.low, claim.high, claim.unit, "above", claim.above))
+    low, high = claim.bounds
+    return LabRow(
+        **_common(claim),
+        measured=reading.value,
+        low=reading.low,
+        high=reading.high,
+        outcome=outcome,
+        claimed_low=low,
+        claimed_high=high,
+        why=" ".join(words),
+        basis=basis,
+        sources=reading.sources,
+        figures=dict[str, Scalar](reading.figures) or None,
+    )
+
+
+def _distance(end: float, bound: float, unit: str, side: str, likely: str) -> str:
+    words = f"{format_quantity(end, unit)} is {side} the {format_quantity(bound, unit)} that the claim allows"
+    return f"{words}; likely: {likely}." if likely else f"{words}."
+
+
+def _without(claim: Claim, outcome: Outcome, why: str) -> LabRow:
+    low, high = claim.bounds
+    return LabRow(
+        **_common(claim),
+        measured=None,
+        low=None,
+        high=None,
+        outcome=outcome,
+        claimed_low=low,
+        claimed_high=high,
+        why=why,
+    )
+
+
+def _common(claim: Claim) -> dict[str, Any]:
+    return {
+        "id": claim.id,
+        "claimed": claim.claimed,
+        "teaches": claim.teaches,
+        "measures": claim.measures,
+        "unit": claim.unit,
+        "contradiction": claim.contradiction,
+    }

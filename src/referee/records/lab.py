@@ -1,0 +1,56 @@
+"""Which of the claims hold here? The record of ``referee lab`` (schema ``referee.lab/1``): claimed, measured, outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from referee.records.finding import Finding, Scalar
+from referee.records.provenance import Provenance
+
+Outcome = Literal["holds", "differs", "needs-device", "cannot-tell"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabRow:
+    """One claim put to the test.
+
+    ``measured`` with its interval from ``low`` to ``high`` is in ``unit`` (``ns``, ``ratio``, ``frac``, ``bytes``, or a
+    plain word); the claim's own range is ``claimed_low`` to ``claimed_high``, ``None`` where it is open. ``holds``: the
+    two ranges meet; ``differs``: they do not.
+    """
+
+    id: str
+    claimed: str
+    teaches: str
+    """What one should take away, in a sentence."""
+    measures: str
+    """What the number is."""
+    measured: float | None
+    low: float | None
+    high: float | None
+    outcome: Outcome
+    unit: str = "ratio"
+    claimed_low: float | None = None
+    claimed_high: float | None = None
+    why: str = ""
+    """How far apart and likely why; which device is missing; or what stands in the way of an answer."""
+    contradiction: str = ""
+    """Where the claim's own figures do not agree, with the sum."""
+    basis: Literal["live", "recorded", "none"] = "none"
+    sources: tuple[str, ...] = ()
+    """The recorded traces that the number was taken from."""
+    figures: Mapping[str, Scalar] | None = None
+    """Other figures of the experiment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabReport:
+    """The claims in the order of the list, and where they were tested."""
+
+    rows: tuple[LabRow, ...]
+    provenance: Provenance
+    took_ns: int
+    findings: tuple[Finding, ...] = ()
+    schema: str = "referee.lab/1"

@@ -1,0 +1,90 @@
+"""Which claims hold here? The rows as a table, and each with what was found and what it teaches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from referee.records.document import Column, Document, Entries, Entry, Heading, Headline, Table, Tone
+from referee.records.lab import LabReport, LabRow
+from referee.report.findings import finding_blocks
+from referee.report.provenance import provenance_blocks
+from referee.report.wording import context_lines
+from referee.units import format_ns, format_quantity
+
+_WORDS = {"holds": "holds", "differs": "differs", "needs-device": "needs a device", "cannot-tell": "cannot tell"}
+_TONES: dict[str, Tone] = {"holds": "good", "differs": "warn", "needs-device": "note", "cannot-tell": "note"}
+
+
+def compose_lab(report: LabReport) -> Document:
+    """The report as a document."""
+    counts = Counter[str](row.outcome for row in report.rows)
+    summary = ", ".join(f"{counts[key]} {words}" for key, words in _WORDS.items() if counts[key])
+    columns = (
+        Column(title="Claim"),
+        Column(title="Claimed", align="right", priority=2),
+        Column(title="Measured here", align="right"),
+        Column(title="Interval", align="right", priority=3),
+        Column(title="Outcome"),
+    )
+    return Document(
+        title="The claims, put to the test",
+        blocks=(
+            Headline(
+                figure=f"{counts['holds']} of {len(report.rows)} hold",
+                sentence=f"{summary[:1].upper()}{summary[1:]}; tested in {format_ns(report.took_ns)}.",
+                context=context_lines(report.provenance),
+                tone="note",
+            ),
+            Table(columns=columns, rows=tuple(_row(row) for row in report.rows)),
+            Heading(text="Each claim, and what it teaches"),
+            Entries(entries=tuple(_entry(row) for row in report.rows), numbered=False),
+            *finding_blocks(report.findings),
+            *provenance_blocks(report.provenance),
+        ),
+    )
+
+
+def compose_claims(claims: Sequence[tuple[str, str, str]]) -> Document:
+    """The list of claims: id, what is claimed, what would be measured."""
+    columns = (Column(title="ID"), Column(title="Claimed", fit="wrap"), Column(title="Measures", fit="wrap"))
+    return Document(title="Claims", blocks=(Table(columns=columns, rows=tuple(claims)),))
+
+
+def _row(row: LabRow) -> tuple[str, ...]:
+    known = row.measured is not None
+    return (
+        row.id,
+        claimed_range(row),
+        format_quantity(row.measured, row.unit) if known else "–",
+        f"{format_quantity(row.low, row.unit)} to {format_quantity(row.high, row.unit)}" if known else "–",
+        _WORDS[row.outcome] + (", from traces" if row.basis == "recorded" else ""),
+    )
+
+
+def claimed_range(row: LabRow) -> str:
+    """The range that the claim allows, in words."""
+    low, high = (None if end is None else format_quantity(end, row.unit) for end in (row.claimed_low, row.claimed_high))
+    if low is None:
+        return f"at most {high}" if high is not None else "any"
+    if high is None:
+        return f"at least {low}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _entry(row: LabRow) -> Entry:
+    measured = "" if row.measured is None else f"{format_quantity(row.measured, row.unit)} ({row.measures}). "
+    sources = f" From {_some(row.sources)}." if row.sources else ""
+    parts = (measured, row.why, f" {row.contradiction}" if row.contradiction else "", sources)
+    return Entry(
+        title=f"{row.id}: {row.claimed}",
+        figure=_WORDS[row.outcome],
+        against=claimed_range(row),
+        text=f"{''.join(parts).strip()} {row.teaches}".strip(),
+        tone=_TONES[row.outcome],
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
