@@ -20,10 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the claims and test none")
     parser.add_argument(
         "--trace",
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         metavar="PATH",
-        help="recorded traces (files or directories) that answer for devices which are not here",
+        help="recorded traces (files or directories; after the IDs) that answer for devices which are not here",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="intra-op threads (default: 1)")
     add_output_arguments(parser)
