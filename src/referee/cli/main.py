@@ -28,9 +28,11 @@ COMMANDS: dict[str, str] = {
     "trace": "read anybody's profiler trace: where did the time go, which regime is it?",
     "diff": "what changed between two traces, by structure and by cause?",
     "verify": "does a saved number hold here?",
+    "whatif": "how long would this trace take with a change? ranges, by replay",
     "remedy": "which fixes pay here? applied, checked against eager, measured",
     "precision": "which dtype for this step, a scaler or not, and what does it gain here?",
     "anatomy": "what is one operator's call made of?",
+    "lab": "which claims about measuring and eager mode hold here?",
     "env": "what is this machine, and what can be measured on it?",
 }
 """Command → one line of help. Each has a module of its name in this package."""

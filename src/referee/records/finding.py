@@ -84,7 +84,6 @@ CODES: dict[str, str] = {
     "unreadable": "one file of several could not be read",
     "repaired": "the text was not valid JSON and was repaired",
     "skipped-events": "events could not be read and were left out",
-    "left-out": "rows were left out on request",
     "unpaired-events": "begin or end events have no counterpart",
     "unusable-times": "events have a start or a duration that is no time",
     "no-steps": "the trace marks no steps",
@@ -107,6 +106,7 @@ CODES: dict[str, str] = {
     "profiler-overhead": "the profiler's own work takes a share of the window",
     "unknown-category": "rows of a category that is not known were kept but not interpreted",
     "overlapping-steps": "steps overlap",
+    "replay-doubtful": "the replay of a trace does not reproduce it, or does not answer to change",
     "cut-step": "a step is cut off by the edge of the trace",
 }
 """Every code a finding may carry, and what it means."""

@@ -1,0 +1,1 @@
+"""What would change? Edits of a trace's dependency graph, and the replay that answers them."""

@@ -1,0 +1,111 @@
+"""Which recorded times are waits in disguise? Full queues and other streams, turned from durations into dependencies.
+
+A record shows two waits as plain time: a launch call that stood before a full queue, and a row that was queued but
+started only when a row of another stream had ended. Kept as durations they would hold a replay back however fast the
+device became.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from referee.graph.build import SLACK_NS, EdgeKind, Graph
+from referee.trace.columns import NONE, BoolColumn, IntColumn, Trace
+from referee.units import NS_PER_US
+
+LONG_LAUNCH = 3.0
+"""A launch call this many times as long as the usual one did more than launch."""
+LEAST_LONG_NS = 15 * NS_PER_US
+DEEP = 64
+"""Rows handed over and not finished: with so many waiting, a long launch call waits for room (queues hold about 1,024
+on CUDA, fewer elsewhere; short records begin with a queue whose length is not known)."""
+
+
+def tighten(graph: Graph, trace: Trace) -> Graph:
+    """The same graph with these waits as edges from the row that was waited for; its replay is the record still."""
+    device = graph.kind == EdgeKind.DEVICE
+    ends = graph.target[device]
+    order = np.argsort(graph.time_ns[ends], kind="stable")
+    ends = ends[order]
+    if not ends.size:
+        return graph
+    return _other_streams(_full_queues(graph, trace, ends), ends)
+
+
+def _full_queues(graph: Graph, trace: Trace, ends: IntColumn) -> Graph:
+    """Launch calls that waited for room end when the row that made room had ended."""
+    ended_ns = graph.time_ns[ends]
+    launch = (graph.kind == EdgeKind.HOST) & trace.links.is_launch[np.maximum(graph.owner, 0)] & (graph.owner != NONE)
+    if not launch.any():
+        return graph
+    ours = graph.owner[launch]
+    duration_ns = trace.rows.end_ns[ours] - trace.rows.start_ns[ours]
+    usual_ns = _usual(duration_ns, _depth(graph, trace, trace.rows.start_ns[ours]))
+    long = duration_ns >= max(LONG_LAUNCH * usual_ns, LEAST_LONG_NS)
+    edges = np.flatnonzero(launch)[long]
+    # The last part of the call, whose end is the call's: what lies before it inside the call is work of its own.
+    edges = edges[graph.is_end[graph.target[edges]] & (graph.row[graph.target[edges]] == graph.owner[edges])]
+    at_ns = graph.time_ns[graph.target[edges]]
+    last = np.searchsorted(ended_ns, at_ns, side="right") - 1
+    fits = (last >= 0) & (ended_ns[np.maximum(last, 0)] > graph.time_ns[graph.source[edges]])
+    fits &= _depth(graph, trace, at_ns) >= DEEP
+    edges, last, at_ns = edges[fits], last[fits], at_ns[fits]
+    weight_ns = graph.weight_ns.copy()
+    weight_ns[edges] = np.minimum(weight_ns[edges], usual_ns)
+    return _joined(graph, weight_ns, ends[last], graph.target[edges], at_ns - ended_ns[last])
+
+
+def _usual(duration_ns: IntColumn, depth: IntColumn) -> int:
+    """What a launch call takes that finds room: a host far ahead of its device makes mostly calls that do not."""
+    free = duration_ns[depth < DEEP]
+    return int(np.median(free)) if free.size else int(np.quantile(duration_ns, 0.1))
+
+
+def _depth(graph: Graph, trace: Trace, at_ns: IntColumn) -> IntColumn:
+    """How many rows had been handed over and not ended at each moment."""
+    device = graph.kind == EdgeKind.DEVICE
+    rows = graph.owner[device]
+    launch = trace.links.launch_of[rows]
+    linked = launch != NONE
+    given_ns = np.sort(trace.rows.start_ns[launch[linked]])
+    ended_ns = np.sort(trace.rows.end_ns[rows[linked]])
+    depth: IntColumn = np.searchsorted(given_ns, at_ns, side="right") - np.searchsorted(ended_ns, at_ns, side="right")
+    return depth
+
+
+def _other_streams(graph: Graph, ends: IntColumn) -> Graph:
+    """A queued row that waited although its stream was free started after the last row that ended elsewhere."""
+    ended_ns = graph.time_ns[ends]
+    waited: BoolColumn = (graph.kind == EdgeKind.STREAM) & (graph.weight_ns > SLACK_NS)
+    edges = np.flatnonzero(waited)
+    start_ns = graph.time_ns[graph.target[edges]]
+    last = np.searchsorted(ended_ns, start_ns, side="right") - 1
+    rest_ns = start_ns - ended_ns[np.maximum(last, 0)]
+    fits = (last >= 0) & (ends[np.maximum(last, 0)] != graph.source[edges]) & (rest_ns < graph.weight_ns[edges])
+    # A moment that is not before the row's own start in the graph's order would close a circle.
+    fits &= ended_ns[np.maximum(last, 0)] > graph.time_ns[graph.source[edges]]
+    edges, last, rest_ns = edges[fits], last[fits], rest_ns[fits]
+    weight_ns = graph.weight_ns.copy()
+    weight_ns[edges] = rest_ns
+    return _joined(graph, weight_ns, ends[last], graph.target[edges], rest_ns)
+
+
+def _joined(graph: Graph, weight_ns: IntColumn, source: IntColumn, target: IntColumn, added_ns: IntColumn) -> Graph:
+    """The graph with other weights and more edges, which stand for order."""
+    size = source.size
+    return replace(
+        graph,
+        source=np.concatenate((graph.source, source)),
+        target=np.concatenate((graph.target, target)),
+        weight_ns=np.concatenate((weight_ns, added_ns)),
+        kind=np.concatenate((graph.kind, np.full(size, int(EdgeKind.EVENT), dtype=np.int64))),
+        owner=np.concatenate((graph.owner, np.full(size, NONE, dtype=np.int64))),
+    )
+
+
+def device_moments(graph: Graph) -> tuple[IntColumn, IntColumn]:
+    """Moments at which device rows start and end; empty where there are none."""
+    device = graph.kind == EdgeKind.DEVICE
+    return graph.source[device], graph.target[device]

@@ -1,0 +1,174 @@
+"""The replay gives the record, answers to change, and edits give what the simulation gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from referee.errors import CannotTell, OptionError
+from referee.graph.build import EdgeKind, build_graph
+from referee.graph.path import schedule
+from referee.graph.work import work_by_device
+from referee.testing import Simulation, Workload, simulate
+from referee.trace.builder import TraceBuilder
+from referee.trace.columns import Trace
+from referee.trace.reader import read_trace
+from referee.whatif import edits as make
+from referee.whatif.batch import busy_at
+from referee.whatif.replay import ask, catalogue, ranked
+from referee.whatif.tighten import tighten
+
+US = 1_000
+
+WORKLOADS = {
+    "launch-bound": Workload(kernel_ns=2 * US, op_ns=20 * US),
+    "compute-bound": Workload(kernel_ns=60 * US, op_ns=5 * US, steps=2),
+    "waiting": Workload(kernel_ns=20 * US, op_ns=10 * US, sync_every=10),
+}
+
+
+def simulated(workload: Workload) -> Trace:
+    simulation: Simulation = simulate(workload, seed=3)
+    return simulation.trace
+
+
+def window_ns(trace: Trace) -> int:
+    return sum(work.window_ns for work in work_by_device(trace))
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_without_an_edit_the_window_is_the_recorded_one(name: str) -> None:
+    trace = simulated(WORKLOADS[name])
+    answer = ask(trace, [make.no_sync()])
+    assert answer.recorded_ns == window_ns(trace)
+    assert answer.replay_error_frac == pytest.approx(0, abs=0.002)
+    assert answer.response.all_half == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_faster_device_is_what_the_simulation_makes_of_it(name: str) -> None:
+    workload = WORKLOADS[name]
+    answer = ask(simulated(workload), [make.device_speed(2.0)]).edits[0]
+    truth_ns = window_ns(simulated(replace(workload, kernel_ns=workload.kernel_ns // 2)))
+    assert answer.low_ns == pytest.approx(truth_ns, rel=0.01)
+    assert answer.low_ns <= answer.step_ns <= answer.high_ns
+
+
+def test_a_faster_host_is_what_the_simulation_makes_of_it() -> None:
+    workload = WORKLOADS["launch-bound"]
+    answer = ask(simulated(workload), [make.host_speed(2.0)]).edits[0]
+    faster = replace(workload, op_ns=workload.op_ns // 2, launch_ns=workload.launch_ns // 2)
+    assert answer.low_ns == pytest.approx(window_ns(simulated(faster)), rel=0.01)
+
+
+def test_without_waits_is_what_the_simulation_makes_of_it() -> None:
+    workload = WORKLOADS["waiting"]
+    answer = ask(simulated(workload), [make.no_sync()]).edits[0]
+    truth_ns = window_ns(simulated(replace(workload, sync_every=0)))
+    assert answer.low_ns == pytest.approx(truth_ns, rel=0.03)
+    assert answer.gain_low_frac > 0
+
+
+def test_a_launch_that_stands_before_a_full_queue_waits_for_the_device() -> None:
+    workload = Workload(kernel_ns=60 * US, op_ns=5 * US, steps=3, ops=300, queue_length=128)
+    trace = simulated(workload)
+    halved = simulated(replace(workload, kernel_ns=30 * US))
+    answer = ask(trace, [make.device_speed(2.0)])
+    assert answer.edits[0].low_ns == pytest.approx(window_ns(halved), rel=0.02)
+    assert not answer.findings
+
+
+def test_a_perturbed_duration_moves_the_replay_as_it_moves_the_simulation() -> None:
+    """No edge stores a start or a rest: one kernel made longer delays what waits for it, and nothing else."""
+    trace = simulated(WORKLOADS["compute-bound"])
+    graph = tighten(build_graph(trace), trace)
+    longer = graph.weight_ns.copy()
+    kernel = np.flatnonzero(graph.kind == EdgeKind.DEVICE)[10]
+    longer[kernel] += 1_000 * US
+    moved = schedule(graph, weight_ns=longer).time_ns - schedule(graph).time_ns
+    assert moved.max() == pytest.approx(1_000 * US, abs=20 * US)
+    assert moved[graph.time_ns < graph.time_ns[graph.target[kernel]]].max() == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    device=st.floats(0.5, 8), host=st.floats(0.5, 8), names=st.permutations(["device", "host", "sync", "fuse", "amp"])
+)
+def test_edits_commute(device: float, host: float, names: list[str]) -> None:
+    makers = {
+        "device": make.device_speed(device),
+        "host": make.host_speed(host),
+        "sync": make.no_sync(),
+        "fuse": make.fuse(),
+        "amp": make.low_precision(),
+    }
+    trace = simulated(Workload(kernel_ns=20 * US, op_ns=10 * US, sync_every=10, steps=1, ops=20))
+    chosen = [makers[name] for name in names]
+    one, other = ask(trace, chosen).together, ask(trace, sorted(chosen, key=lambda edit: edit.name)).together
+    assert one is not None
+    assert other is not None
+    assert one.low_ns == pytest.approx(other.low_ns, rel=1e-3)
+
+
+@settings(max_examples=20, deadline=None)
+@given(factor=st.floats(1.0, 50.0))
+def test_faster_is_never_slower(factor: float) -> None:
+    trace = simulated(Workload(kernel_ns=20 * US, op_ns=10 * US, sync_every=7, steps=1, ops=30))
+    answer = ask(trace, [make.device_speed(factor), make.host_speed(factor)])
+    assert all(edit.high_ns <= answer.replayed_ns + 1 for edit in answer.edits)
+
+
+def test_the_ranking_puts_the_largest_gain_first() -> None:
+    answer = ranked(ask(simulated(WORKLOADS["launch-bound"]), catalogue()))
+    assert answer.edits[0].name == "graph"
+    assert [edit.step_ns for edit in answer.edits] == sorted(edit.step_ns for edit in answer.edits)
+
+
+def test_small_kernels_gain_less_from_a_faster_device() -> None:
+    small = ask(simulated(Workload(kernel_ns=2 * US, op_ns=1 * US, launch_ns=500)), [make.device_speed(4.0)]).edits[0]
+    large = ask(simulated(WORKLOADS["compute-bound"]), [make.device_speed(4.0)]).edits[0]
+    assert large.gain_low_frac > small.gain_low_frac
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_speed_that_is_none_is_refused(speed: float) -> None:
+    with pytest.raises(OptionError, match="above zero"):
+        make.device_speed(speed)
+
+
+def test_an_empty_trace_cannot_be_replayed() -> None:
+    with pytest.raises(CannotTell, match="nothing that could be replayed"):
+        ask(TraceBuilder().build(), [make.no_sync()])
+
+
+@pytest.mark.traces
+def test_recorded_traces_replay_and_answer(traces_dir: Path, recorded: str) -> None:
+    try:
+        answer = ask(read_trace(traces_dir / recorded), [])
+    except CannotTell:
+        return
+    assert answer.replay_error_frac == pytest.approx(0, abs=0.005)
+    assert answer.response.all_half == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.traces
+def test_other_batch_sizes_from_the_recorded_sweep(traces_dir: Path) -> None:
+    busy_ns = {}
+    for batch in (2, 8, 32, 128):
+        trace = read_trace(traces_dir / f"batch_sweep/a100_particle_transformer_b{batch}.json.gz")
+        busy_ns[float(batch)] = float(sum(work.busy_ns for work in work_by_device(trace)))
+    known = {batch: busy_ns[batch] for batch in (2.0, 8.0)}
+    near, far = busy_at(32, known), busy_at(128, known)
+    assert near.step_ns == pytest.approx(busy_ns[32], rel=0.10)
+    assert near.low_ns <= busy_ns[32] <= near.high_ns
+    assert far.low_ns <= busy_ns[128] <= far.high_ns
+
+
+def test_one_batch_size_is_too_few() -> None:
+    with pytest.raises(OptionError, match="two batch sizes"):
+        busy_at(32, {8.0: 1e6})
