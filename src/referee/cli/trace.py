@@ -50,8 +50,10 @@ def run(args: argparse.Namespace) -> int:
     range_ns = parse_range(args.range)
     if args.step_ms is not None and not args.step_ms > 0:
         raise OptionError("--step-ms must be above zero.")
+    from referee.trace.memory import keep_large_blocks
     from referee.trace.source import find_traces
 
+    keep_large_blocks()
     paths = find_traces(args.paths, rank=args.rank)
     if args.sql or args.export or args.redact:
         return hand_out(paths, args, range_ns=range_ns)
