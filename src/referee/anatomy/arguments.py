@@ -281,7 +281,7 @@ class _Maker:
         return values
 
     def tensor(self, name: str) -> Any:
-        """A tensor; values between 0.5 and 1.5, so that logarithms and divisions are ordinary ones."""
+        """A tensor; values between a quarter and one, which logarithms, divisions and probabilities all take."""
         torch, candidate = self._torch, self._candidate
         shape = candidate.shapes[min(self._made, len(candidate.shapes) - 1)]
         if len(candidate.shapes) == 1:
@@ -292,7 +292,7 @@ class _Maker:
             return torch.zeros(shape, dtype=torch.int64, device=candidate.device)
         if name in _MASK_NAMES:
             return (torch.rand(shape, generator=generator) > 0.5).to(candidate.device)
-        values = torch.rand(shape, generator=generator) + 0.5
+        values = torch.rand(shape, generator=generator) * 0.75 + 0.25
         return values.to(getattr(torch, candidate.dtype)).to(candidate.device)
 
     def _shape_by_name(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ kernel replaced for good) stays with it. Not where an accelerator has been used:
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import select
 import signal
@@ -60,6 +61,7 @@ def _write_all(end: int, data: bytes) -> None:
 
 def _silence() -> None:
     """What dies says so on standard error; the reason is in how it ended."""
+    faulthandler.disable()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

@@ -334,7 +334,7 @@ def compose_record(
             method={
                 "clock": "enqueue" if device.name != "cpu" else "settled_amortised",
                 "budget_ns": request.budget_ns,
-                "input_fill": "uniform, 0.5 to 1.5",
+                "input_fill": "uniform, 0.25 to 1",
                 "cache_state": "warm",
                 "gc": "disabled in the timed window",
                 "statistic": "differences of lower quartiles of clean blocks, each stage a pair of its own",

@@ -1,0 +1,142 @@
+"""The ladder's structure: which stages there are for which operator and mode. Nothing here depends on time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from referee.anatomy import probe as probe_module
+from referee.anatomy.dissect import dissect
+from referee.anatomy.operator import find_operator
+from referee.anatomy.probe import NoProbe, cache_dir, load_probe
+from referee.anatomy.stages import LAYERS
+from referee.anatomy.survey import survey
+from referee.anatomy.variants import make_groups, time_groups
+from referee.records.anatomy import Anatomy
+from referee.records.schema import from_json, to_json
+from referee.report.compose import compose
+from referee.report.text import render_text
+
+BUDGET_NS = 1_000_000
+
+
+def dissected(name: str, cpu: Any, **options: Any) -> Anatomy:
+    return dissect(name, device=cpu, budget_ns=BUDGET_NS, cold=False, **options)
+
+
+def names(anatomy: Anatomy) -> list[str]:
+    return [stage.name for stage in anatomy.stages]
+
+
+@pytest.mark.usefixtures("probe")
+def test_the_seven_layers_of_an_add(cpu: Any) -> None:
+    found = dissect("aten.add.Tensor", device=cpu, budget_ns=BUDGET_NS)
+    assert found.entry == "torch.add(a, b)"
+    assert {stage.layer for stage in found.stages} | {"overload resolution and type promotion"} == set(LAYERS)
+    assert "autograd node" in names(found)
+    assert [entry.key for entry in found.dispatch_path if entry.visited] == ["AutogradCPU", "CPU"]
+    assert found.whole_ns is not None
+    assert found.remainder_ns == pytest.approx(found.whole_ns - sum(stage.ns for stage in found.stages))
+    assert all(stage.cold_ns is not None for stage in found.stages)
+    assert found.tape is not None
+    assert [node.name for node in found.tape.nodes][:1] == ["AddBackward0"]
+
+
+@pytest.mark.usefixtures("probe")
+def test_what_cannot_be_told_apart_is_said(cpu: Any) -> None:
+    view = dissected("aten.view", cpu)
+    assert "output allocation" not in names(view)
+    assert any(text.startswith("output allocation: its output is a view") for text in view.unseparated)
+    composite = dissected("aten.linear", cpu)
+    assert composite.calls
+    assert "calls inside" in names(composite)
+    in_place = dissected("aten.mul_.Tensor", cpu)
+    assert any("lengthen the graph" in text for text in in_place.unseparated)
+    assert "dispatch: ADInplaceOrView" in names(in_place)
+
+
+@pytest.mark.usefixtures("probe")
+def test_modes_change_the_path(cpu: Any) -> None:
+    inference = dissected("aten.add.Tensor", cpu, mode="inference")
+    assert [e.key for e in inference.dispatch_path if e.visited] == ["CPU"]
+    assert "autograd node" not in names(inference)
+    autocast = dissected("aten.mm", cpu, autocast=True)
+    assert [e.key for e in autocast.dispatch_path if e.visited] == ["AutocastCPU", "AutogradCPU", "CPU"]
+    assert "dispatch: autocast" in names(autocast)
+    overload = dissected("aten.add.Tensor", cpu, way="overload")
+    assert overload.entry == "torch.ops.aten.add.Tensor(a, b)"
+    assert any("nothing is chosen" in text for text in overload.unseparated)
+
+
+@pytest.mark.usefixtures("probe")
+def test_an_operator_of_a_library_of_the_users(cpu: Any) -> None:
+    library = torch.library.Library("referee_tests", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CPU")
+    found = dissected("referee_tests::twice", cpu, mode="no_grad")
+    assert found.op == "referee_tests.twice.default"
+    assert found.entry == "torch.ops.referee_tests.twice.default(a)"
+    assert "argument parsing" in names(found)
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_record_survives_its_file_and_is_shown(cpu: Any) -> None:
+    found = dissected("aten.add.Tensor", cpu, paths=True)
+    assert from_json(to_json(found)) == found
+    text = render_text(compose(found), width=140, color=False)
+    assert "autograd node" in text
+    assert "add.Tensor@AutogradCPU" in text
+
+
+def test_without_a_compiler_there_are_fewer_rows_and_it_says_so(cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setattr(probe_module, "_loaded", {})
+    missing = load_probe()
+    assert isinstance(missing, NoProbe)
+    assert "no C++ compiler" in missing.why
+    found = dissected("aten.add.Tensor", cpu)
+    assert names(found) == ["look-up", "autograd node", "output allocation"]
+    assert [finding.code for finding in found.findings] == ["no-probe"]
+    assert found.probe is not None
+    assert found.probe["kind"] == "python only"
+    assert any("compiled probe" in text for text in found.unseparated)
+
+
+def test_a_compiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "c++"
+    broken.write_text(
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo broken 1.0 && exit 0\necho 'x.cpp: error: no' >&2\nexit 1\n"
+    )
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    monkeypatch.setenv("REFEREE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(probe_module, "_loaded", {})
+    missing = load_probe()
+    assert isinstance(missing, NoProbe)
+    assert "error: no" in missing.why
+    assert not list(cache_dir().glob("*/*"))  # nothing half made is left behind
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_survey_has_a_row_for_each(cpu: Any) -> None:
+    chosen = [
+        find_operator(name) for name in ("aten.relu", "aten._cufft_clear_plan_cache", "aten.cat", "aten.add_.Tensor")
+    ]
+    found = survey(cpu, operators=chosen)
+    assert [row.op for row in found.rows] == [operator.dotted for operator in chosen]
+    assert [bool(row.refused) for row in found.rows] == [False, True, False, False]
+    assert all(row.stages >= 5 for row in found.rows if not row.refused)
+    assert from_json(to_json(found)) == found
+    assert "3 of 4 operators" in render_text(compose(found), width=100, color=False)
+
+
+def test_variants_are_held_against_the_first_of_their_group(cpu: Any) -> None:
+    groups = make_groups(find_operator("aten.add.Tensor"))
+    assert [group.name for group in groups] == ["spelling", "second operand", "layout, 64×64", "wrapper", "mode"]
+    timed = time_groups(groups, device=cpu, budget_ns=1_000_000)
+    assert [variant.name for variant in timed if variant.extra_ns is None] == [group.ways[0].name for group in groups]
+    assert all(variant.ns is not None and variant.ns > 0 for variant in timed)
+    assert make_groups(find_operator("aten.cat")) == ()

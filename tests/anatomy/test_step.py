@@ -1,0 +1,134 @@
+"""A whole step: inference tensors, graphs held over steps, saved bytes, modes. Nothing here depends on time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from referee.anatomy.step import dissect_step, look
+from referee.records.anatomy import Anatomy
+
+BUDGET_NS = 60_000_000
+
+
+def dissect(step: Callable[[], object], cpu: Any, **options: Any) -> Anatomy:
+    return dissect_step(step, device=cpu, budget_ns=BUDGET_NS, **options)
+
+
+def codes(anatomy: Anatomy) -> list[str]:
+    return [finding.code for finding in anatomy.findings]
+
+
+def test_a_model_built_in_inference_mode_is_named_before_it_trains(cpu: Any) -> None:
+    with torch.inference_mode():
+        model = torch.nn.Linear(4, 4)
+    x = torch.rand(2, 4)
+    found = dissect(lambda: model(x).sum(), cpu, model=model)
+    named = {f.evidence["name"] for f in found.findings if f.code == "inference-tensor"}
+    assert named == {"model.weight", "model.bias"}
+
+
+def test_a_buffer_made_in_warm_up_is_named(cpu: Any) -> None:
+    class Cached(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cache: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.cache is None:
+                self.cache = torch.zeros(4)
+            self.cache.add_(1)
+            return x + self.cache
+
+    def make() -> Callable[[], object]:
+        model, x = Cached(), torch.rand(4)
+        return lambda: model(x)
+
+    found = dissect(make(), cpu, rebuild=make)
+    (finding,) = [f for f in found.findings if f.code == "inference-tensor"]
+    assert finding.evidence["name"] == "model.cache"
+    assert finding.evidence["fails"]  # the update under no_grad raises
+
+
+def test_a_running_sum_of_losses_is_named_and_a_detached_one_is_not(cpu: Any) -> None:
+    weight = torch.rand(4, requires_grad=True)
+
+    class Sum:
+        def __init__(self, detach: bool) -> None:
+            self.total = torch.zeros(())
+            self.detach = detach
+
+        def __call__(self) -> torch.Tensor:
+            loss = (weight * 2).exp().sum()
+            self.total = self.total + (loss.detach() if self.detach else loss)
+            return loss
+
+    found = dissect(Sum(False), cpu)
+    (finding,) = [f for f in found.findings if f.code == "graph-held"]
+    assert finding.evidence["name"] == "total"
+    assert finding.evidence["nodes_per_call"] == 4  # the loss's three nodes and the addition
+    assert "graph-held" not in codes(dissect(Sum(True), cpu))
+
+
+def mlp() -> tuple[torch.nn.Module, torch.Tensor]:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.GELU())
+    return model.eval(), torch.rand(32, 64)
+
+
+def test_eval_does_not_stop_autograd(cpu: Any) -> None:
+    model, x = mlp()
+    found = dissect(lambda: model(x), cpu, model=model)
+    assert "backward-never-runs" in codes(found)
+    by_mode = {mode.mode: mode for mode in found.modes}
+    assert by_mode["grad"].saved_bytes == found.tape.saved_bytes > 0
+    assert by_mode["no_grad"].saved_bytes == by_mode["inference_mode"].saved_bytes == 0
+    assert by_mode["no_grad"].nodes == 0
+    quiet = dissect(lambda: without_grad(model, x), cpu, model=model)
+    assert "backward-never-runs" not in codes(quiet)
+
+
+def without_grad(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        out: torch.Tensor = model(x)
+        return out
+
+
+def test_saved_bytes_count_each_storage_once_and_no_weights(cpu: Any) -> None:
+    model, x = mlp()
+    parameters = list(model.parameters())
+    tape = look(lambda: model(x), parameters=parameters).tape
+    # x, the ReLU's output (also the second Linear's input), and the input of the GELU.
+    assert tape.saved_bytes == 4 * (32 * 64 + 32 * 128 + 32 * 64)
+    assert tape.parameter_bytes == 4 * 128 * 64
+    assert tape.naive_bytes == tape.saved_bytes + tape.parameter_bytes + 4 * 32 * 128
+
+
+def test_a_step_that_runs_backward_is_seen_before_it_does(cpu: Any) -> None:
+    model, x = mlp()
+
+    def step() -> None:
+        model(x).sum().backward()
+
+    glance = look(step)
+    assert glance.ran_backward
+    assert glance.tape.accumulators == 4
+    found = dissect(step, cpu, model=model)
+    assert found.modes[1].why_not  # backward under no_grad
+    assert "backward-never-runs" not in codes(found)
+
+
+def test_a_compiled_step_has_one_node_and_compiles_anew_in_each_mode(cpu: Any) -> None:
+    torch._dynamo.reset()
+    weight = torch.rand(8, requires_grad=True)
+    compiled = torch.compile(lambda x: (x * weight).exp().sin().sum(), backend="aot_eager")
+    x = torch.rand(8)
+    found = dissect(lambda: compiled(x), cpu)
+    assert found.tape.compiled_nodes == 1
+    assert [node.name for node in found.tape.nodes if not node.variable] == ["CompiledFunctionBackward"]
+    by_mode = {mode.mode: mode.compiles for mode in found.modes}
+    assert by_mode["grad"] == 0
+    assert by_mode["no_grad"] == 1
+    assert by_mode["inference_mode"] == 1
+    assert "recompiled" in codes(found)

@@ -1,0 +1,95 @@
+"""The tape: nodes, edges and bytes by construction; shared storage once; versions; the grad modes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from referee.anatomy.tape import count_nodes, read_tape
+
+
+def test_nodes_edges_and_order_of_a_small_graph() -> None:
+    a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    tape = read_tape(((a * b).exp() + a).sum())
+    assert [node.name for node in tape.nodes if not node.variable] == [
+        "SumBackward0",
+        "AddBackward0",
+        "ExpBackward0",
+        "MulBackward0",
+    ]
+    assert tape.accumulators == 2
+    assert tape.edges == 1 + 2 + 1 + 2
+    placed = {node.number: place for place, node in enumerate(tape.nodes)}
+    assert all(placed[node.number] < placed[child] for node in tape.nodes for child in node.next)
+
+
+def test_matmul_saves_both_inputs_and_relu_its_output() -> None:
+    a, b = torch.rand(4, 5, requires_grad=True), torch.rand(5, 6, requires_grad=True)
+    x = a * 1
+    out = torch.relu(x @ (b * 1))
+    saved = {node.name: node.saved for node in read_tape(out).nodes}
+    assert sorted(s.shape for s in saved["MmBackward0"]) == [(4, 5), (5, 6)]
+    assert [(s.name, s.shape) for s in saved["ReluBackward0"]] == [("result", (4, 6))]
+
+
+def test_storage_is_counted_once_and_views_hold_all_of_it() -> None:
+    a = torch.rand(1000, requires_grad=True)
+    whole = a.exp()  # saves its result
+    part = (whole[:10] * whole[:10]).sum()  # saves two views of it
+    tape = read_tape(part)
+    assert tape.saved_bytes == 4000
+    assert tape.naive_bytes == 4000 + 2 * 40
+
+
+def test_parameters_are_not_activations() -> None:
+    layer = torch.nn.Linear(64, 32)
+    x = torch.rand(8, 64)
+    tape = read_tape(layer(x).relu(), inputs=(x,))
+    assert tape.parameter_bytes in (0, 64 * 32 * 4)  # the weight is saved only where the input wants a gradient
+    wanting = x.clone().requires_grad_()
+    tape = read_tape(layer(wanting.neg()).relu(), parameters=layer.parameters())
+    assert tape.parameter_bytes == 64 * 32 * 4
+    assert tape.saved_bytes == 8 * 64 * 4 + 8 * 32 * 4
+
+
+@given(st.lists(st.sampled_from(["exp", "tanh", "sigmoid", "neg"]), min_size=1, max_size=12), st.integers(1, 50))
+@settings(max_examples=25, deadline=None)
+def test_a_chain_saves_what_each_of_its_links_must(names: list[str], size: int) -> None:
+    x = torch.rand(size, requires_grad=True)
+    out = x
+    for name in names:
+        out = getattr(torch, name)(out)
+    tape = read_tape(out)
+    # exp, tanh and sigmoid save their own result, neg nothing.
+    assert tape.saved_bytes == 4 * size * sum(name != "neg" for name in names)
+    assert len(tape.nodes) == len(names) + 1 == count_nodes(out)
+
+
+def test_a_saved_tensor_that_was_changed_is_named() -> None:
+    x = torch.rand(4, requires_grad=True)
+    y = x.exp()
+    out = (y * y).sum()
+    y.detach().add_(1)
+    named = [s.name for node in read_tape(out).nodes for s in node.saved]
+    assert any("changed in place" in name for name in named)
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        out.backward()
+
+
+def test_what_backward_freed_is_named() -> None:
+    x = torch.rand(4, requires_grad=True)
+    out = x.exp().sum()
+    out.backward()
+    assert any("freed" in s.name for node in read_tape(out).nodes for s in node.saved)
+
+
+def test_nothing_is_recorded_and_why() -> None:
+    x = torch.rand(4, requires_grad=True)
+    with torch.no_grad():
+        assert "no_grad" in read_tape(x.exp()).why_empty
+    with torch.inference_mode():
+        assert "inference" in read_tape(x.exp()).why_empty
+    assert "wants a gradient" in read_tape(torch.rand(4).exp()).why_empty
+    assert "no output tensor" in read_tape(None).why_empty

@@ -1,0 +1,72 @@
+"""Pairs on a virtual clock: differences are exact, hot and cold, and preempted blocks are left out."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from referee.anatomy.mix import Mix
+from referee.anatomy.timing import NOTHING, Pair, Timed, time_pairs
+from referee.device.fake import FakeSync
+from referee.device.noise import Preemption, VirtualClock
+from referee.errors import CannotTell
+
+BUDGET_NS = 20_000_000
+
+
+def spend(device: FakeSync, ns: int) -> Timed:
+    return Timed("spend()", {"spend": lambda: device.clock.advance(ns)})
+
+
+def test_a_pair_is_what_one_costs_beyond_the_other() -> None:
+    device = FakeSync()
+    pairs = [
+        Pair("stage", spend(device, 1_300), spend(device, 1_000)),
+        Pair("whole", spend(device, 1_300)),
+        Pair("negative", spend(device, 1_000), spend(device, 1_040)),
+    ]
+    costs = time_pairs(pairs, device=device, budget_ns=BUDGET_NS)
+    assert [cost.hot.point for cost in costs] == [pytest.approx(300), pytest.approx(1_300), pytest.approx(-40)]
+    assert all(cost.cold is None for cost in costs)
+
+
+def test_cold_is_the_mix_with_and_without() -> None:
+    device = FakeSync()
+    last = ["mix"]
+
+    def target() -> None:
+        # Twice as dear behind something else: what a cache that was used by others does.
+        device.clock.advance(2_000 if last[0] == "mix" else 1_000)
+        last[0] = "target"
+
+    def other() -> None:
+        device.clock.advance(700)
+        last[0] = "mix"
+
+    mix = Mix(groups=(("other()",), ("other()", "other()")), names={"other": other})
+    timed = Timed("target()", {"target": target})
+    (cost,) = time_pairs([Pair("op", timed)], device=device, budget_ns=BUDGET_NS, mix=mix)
+    assert cost.hot.point == pytest.approx(1_000, rel=0.02)
+    assert cost.cold is not None
+    assert cost.cold.point == pytest.approx(2_000)
+
+
+def test_preempted_blocks_are_left_out() -> None:
+    clock = VirtualClock(preemptions=(Preemption(at_ns=at, length_ns=3_000_000) for at in count(300_000, 470_000)))
+    device = FakeSync(clock=clock)
+    (cost,) = time_pairs([Pair("op", spend(device, 1_000))], device=device, budget_ns=60_000_000)
+    assert cost.hot.point == pytest.approx(1_000)
+
+
+def test_without_clean_blocks_there_is_no_number() -> None:
+    clock = VirtualClock(preemptions=(Preemption(at_ns=at, length_ns=50_000) for at in count(10_000, 60_000)))
+    with pytest.raises(CannotTell, match="without being preempted"):
+        time_pairs([Pair("op", spend(FakeSync(clock=clock), 1_000))], device=FakeSync(clock=clock), budget_ns=1)
+
+
+def test_an_expression_with_values_runs_as_it_is_written() -> None:
+    seen: list[int] = []
+    Timed("seen.append(k)", {"seen": seen, "k": 4}).loop()(3)
+    NOTHING.loop()(2)
+    assert seen == [4, 4, 4]
