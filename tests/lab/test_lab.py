@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import comb
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from referee.analysis.diagnose import diagnose
 from referee.bench.plan import Plan
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeSync
 from referee.errors import DeviceMissing, OptionError
 from referee.lab import measuring, operators
+from referee.lab import recorded as recorded_traces
 from referee.lab.claims import BY_ID, CLAIMS, MS, US
 from referee.lab.laboratory import Laboratory, Reading, Recorded
 from referee.lab.run import EXPERIMENTS, Experiment, judge, put_to_test, run_lab, select
@@ -159,13 +164,31 @@ def test_a_trace_that_cannot_answer_is_no_answer() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "outcome"),
-    [(1.0, 1.9, "differs"), (1.0, 2.0, "holds"), (2.5, 2.6, "holds"), (3.0, 9.0, "holds"), (3.1, 9.0, "differs")],
+    [
+        (1.0, 1.9, "differs"),
+        (1.0, 2.0, "cannot-tell"),
+        (1.9, 2.3, "holds"),
+        (2.5, 2.6, "holds"),
+        (3.0, 9.0, "cannot-tell"),
+        (3.1, 9.0, "differs"),
+    ],
 )
-def test_an_interval_that_meets_the_range_holds(low: float, high: float, outcome: str) -> None:
+def test_a_number_in_the_range_holds_and_an_interval_outside_differs(low: float, high: float, outcome: str) -> None:
     claim = _claim(2.0, 3.0)
     found = judge(claim, Reading(value=(low + high) / 2, low=low, high=high), basis="live")
     assert found.outcome == outcome
     assert ("likely: a reason" in found.why) == (outcome == "differs")
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=6, max_size=60, unique=True))
+def test_the_interval_over_traces_leaves_out_less_than_it_may(numbers: list[int]) -> None:
+    ordered = np.sort(np.array(numbers, dtype=np.float64))
+    low, high = recorded_traces._order_interval(ordered)
+    inside = int(((ordered >= low) & (ordered <= high)).sum())
+    below = (len(numbers) - inside) // 2
+    missed = sum(comb(len(numbers), k) for k in range(below + 1)) / 2 ** len(numbers)
+    assert low <= np.median(ordered) <= high
+    assert missed <= 0.025 or below == 0
 
 
 def _claim(low: float, high: float) -> Any:

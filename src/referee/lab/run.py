@@ -125,7 +125,10 @@ def put_to_test(claim: Claim, experiment: Experiment, lab: Laboratory) -> LabRow
 
 
 def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
-    """Holds where the interval meets the claim's range; differs otherwise, by the distance of the nearer ends."""
+    """Holds where the number lies in the claim's range, differs where its whole interval lies outside.
+
+    Where the interval reaches into the range and the number does not, there is no telling.
+    """
     outcome: Outcome = "holds"
     words = [reading.note] if reading.note else []
     if reading.high < claim.low:
@@ -134,6 +137,11 @@ def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
     elif reading.low > claim.high:
         outcome = "differs"
         words.append(_distance(reading.low, claim.high, claim.unit, "above", claim.above))
+    elif not claim.low <= reading.value <= claim.high:
+        outcome = "cannot-tell"
+        words.append("The interval reaches into what the claim allows, the number itself does not.")
+    elif reading.low < claim.low or reading.high > claim.high:
+        words.append("The interval reaches beyond what the claim allows.")
     low, high = claim.bounds
     return LabRow(
         **_common(claim),

@@ -18,7 +18,7 @@ class LabRow:
 
     ``measured`` with its interval from ``low`` to ``high`` is in ``unit`` (``ns``, ``ratio``, ``frac``, ``bytes``, or a
     plain word); the claim's own range is ``claimed_low`` to ``claimed_high``, ``None`` where it is open. ``holds``: the
-    two ranges meet; ``differs``: they do not.
+    number lies in the claim's range; ``differs``: the whole interval lies outside of it.
     """
 
     id: str
