@@ -122,6 +122,26 @@ def test_what_saving_costs_is_beyond_the_tape_alone() -> None:
     assert found.outcome == "differs"
 
 
+@pytest.mark.parametrize(("per_million_ns", "outcome"), [(4_000, "holds"), (100, "differs"), (60_000, "differs")])
+def test_the_size_at_which_the_device_takes_over_is_found(per_million_ns: int, outcome: str) -> None:
+    """The host needs 8 µs; the device 1 µs and what was planted per million elements."""
+    device = FakeAsync()
+
+    def add(size: int, _: int) -> Any:
+        return device.run(host_ns=8_000, device_ns=1_000 + per_million_ns * size // 10**6)
+
+    names = SimpleNamespace(randn=lambda size: SimpleNamespace(to=lambda _: size), add=add)
+    found = row("E6", laboratory(operators=names, open=lambda _: device))
+    assert found.outcome == outcome
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= 7_000 / per_million_ns * 10**6 <= found.high
+
+
+def test_a_device_that_is_here_wants_a_trace() -> None:
+    assert "referee profile" in row("E7", laboratory(open=lambda _: FakeAsync())).why
+
+
 @pytest.mark.parametrize(("limit", "outcome"), [(US, "differs"), (3 * US, "holds")])
 def test_the_cost_of_a_launch_is_read_off_the_trace(limit: float, outcome: str) -> None:
     assert row("E7", laboratory(recorded=(recorded(launch_ns=int(limit)),))).outcome == outcome

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from math import log
 from typing import Any
 
 from referee.anatomy.mix import make_mix
@@ -19,6 +21,8 @@ from referee.lab.laboratory import Laboratory, Reading, counted, estimated, less
 from referee.lab.measuring import timed
 
 _CHAIN = 10
+_SIZES = tuple(1 << power for power in range(14, 28))
+"""Elements of the tensors of E6: from far below the claim to far above it."""
 _THOUSAND = 1_000
 
 
@@ -67,6 +71,26 @@ def thousand(lab: Laboratory) -> Reading:
     first, second = timed(lab.time(chain(small))), timed(lab.time(chain(larger)))
     figures = {"16_elements_ns": first.value, "256_elements_ns": second.value}
     return Reading(value=first.value, low=first.low, high=first.high, figures=figures)
+
+
+def crossing(lab: Laboratory) -> Reading:
+    """E6. Between which sizes does the device become slower than the host? By the device's own clock."""
+    device = lab.open("cuda")
+    before: tuple[int, float] | None = None
+    for elements in _SIZES:
+        x = lab.operators.randn(elements).to(device.name)
+        clocks = lab.time(partial(lab.operators.add, x, x), device=device).clocks
+        if clocks.device_ns is None or clocks.enqueue_ns is None:
+            continue  # so host-bound that the marks time the host's pace
+        above = log(clocks.device_ns / clocks.enqueue_ns)
+        if above > 0:
+            if before is None:
+                raise CannotTell(f"The device is slower than the host at {elements:,} elements already.")
+            low, below = before
+            value = low * (elements / low) ** (below / (below - above))
+            return Reading(value=value, low=low, high=elements, figures={"enqueue_ns": clocks.enqueue_ns})
+        before = (elements, above)
+    raise CannotTell(f"The host is slower than the device up to {_SIZES[-1]:,} elements.")
 
 
 def _encoder(lab: Laboratory) -> tuple[Any, Any]:

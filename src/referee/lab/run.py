@@ -45,7 +45,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "E3": Experiment(live=operators.thousand),
     "E4": Experiment(live=operators.layer_operators),
     "E5": Experiment(live=operators.backward_operators),
-    "E6": Experiment(needs="a CUDA device"),
+    "E6": Experiment(live=operators.crossing, needs="a CUDA device"),
     "E7": Experiment(traces=recorded.launch_calls, needs="a CUDA device"),
     "E8": Experiment(live=operators.batch_knee),
     "E9": Experiment(live=operators.priority),
@@ -120,8 +120,18 @@ def put_to_test(claim: Claim, experiment: Experiment, lab: Laboratory) -> LabRow
             return judge(claim, experiment.traces(lab), basis="recorded")
         except CannotTell as error:
             return _without(claim, "needs-device", f"Needs {missing}. {error}")
-    hint = " Recorded traces can answer it: --trace." if experiment.traces is not None else ""
-    return _without(claim, "needs-device", f"Needs {missing}.{hint}")
+    return _without(claim, "needs-device", _needs(experiment, missing, lab))
+
+
+def _needs(experiment: Experiment, missing: str, lab: Laboratory) -> str:
+    """What it would take: a device, or, where that is here, a trace of it."""
+    if experiment.traces is None:
+        return f"Needs {missing}."
+    try:
+        lab.open("cuda")
+    except EnvironmentLacks:
+        return f"Needs {missing}. Recorded traces can answer it: --trace."
+    return "Needs a trace of the device: record one with `referee profile --device cuda`, and give it with --trace."
 
 
 def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
