@@ -34,6 +34,11 @@ def silent():
         torch.ones(2) + 1
     return step
 
+def leaves():
+    def step():
+        raise SystemExit(3)
+    return step
+
 def no_batch():
     x = torch.randn(8)
     return lambda: x + 1
@@ -173,6 +178,7 @@ def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (["bench", "missing.py:step"], 2, "missing.py"),
         (["bench", "{t}:raises"], 2, "ValueError: shapes differ"),
         (["bench", "{t}:silent"], 2, "returns nothing"),
+        (["bench", "{t}:leaves"], 2, "SystemExit"),
         (["bench", "{t}:linaer"], 2, "linear"),
         (["bench", "{t}:linear", "--device", "cuda"], 3, "cuda"),
         (["bench", "{t}:linear", "--device", "gpu"], 2, "cuda"),

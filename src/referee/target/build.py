@@ -95,7 +95,7 @@ def load_target(
         if value is not None:
             given[name] = value
     parameters = _parameters(code)
-    if device is not None and (parameters is None or "device" in parameters):
+    if device is not None and parameters is not None and "device" in parameters:
         given.setdefault("device", device)
     return _build(spec, code.named, given=given, source_file=code.source_file)
 

@@ -34,7 +34,7 @@ def step_errors(name: str) -> Iterator[None]:
         yield
     except RefereeError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not _passed_user_code(error.__traceback__):
             raise
         raise as_step_error(error, name) from error
