@@ -119,31 +119,29 @@ def _try_apart(
     args: argparse.Namespace, names: Sequence[str], *, timeout_s: float, progress: Progress
 ) -> list[RemedyReport]:
     """Each fix in a process of its own: what one compiles, patches or breaks does not reach the next."""
+    from referee.remedy.attempt import declined, refusals
+    from referee.target import step_errors
+
     reports: list[RemedyReport] = []
     failed: list[FixTried] = []
     last: RefereeError | None = None
-    for name in names:
+    with step_errors(args.target), progress.stage("looking at the step"):
+        senseless = refusals([_fix(args, name) for name in names], _load(args, args.target), device=_device(args))
+    plausible = [name for name in names if name not in senseless] or list(names[:1])
+    failed += [tried for name, tried in senseless.items() if name not in plausible]
+    for name in plausible:
         with progress.stage(f"trying {name} in a process of its own"):
             try:
                 reports.append(_run_one(_command(args, name), name, timeout_s=timeout_s))
             except RefereeError as error:
                 last = error
-                failed.append(_ended(args, name, error.message))
+                failed.append(declined(_fix(args, name), error.message))
     if not reports:
         # Nothing ran at all: the target itself, not a fix, is what failed.
         raise last if last is not None else OptionError("No fix was named.")
     from dataclasses import replace
 
     return [replace(reports[0], fixes=(*reports[0].fixes, *failed)), *reports[1:]]
-
-
-def _ended(args: argparse.Namespace, name: str, why_not: str) -> FixTried:
-    from referee.records.remedy import FixTried
-
-    fix = _fix(args, name)
-    return FixTried(
-        name=name, title=fix.title, how=fix.how, attacks=fix.attacks, applied=False, why_not=why_not.rstrip(".")
-    )
 
 
 def _command(args: argparse.Namespace, name: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from referee.device.memory import measure_memory
 from referee.device.observe import Observation, observe
 from referee.device.protocol import Device
 from referee.device.provenance import collect
-from referee.errors import RefereeError
+from referee.errors import CannotTell, RefereeError
 from referee.records.compare import Comparison
 from referee.records.finding import Finding
 from referee.records.remedy import Counts, FixTried, OutputCheck, Prediction, RemedyReport
@@ -26,7 +26,7 @@ from referee.remedy.check import Outcome, hold_against, pin_random, reuses_memor
 from referee.remedy.compiler import CompilerLog, kernels_made, listening
 from referee.remedy.content import Content, read_content
 from referee.remedy.fix import Fix, Loaded, Situation, Step
-from referee.remedy.predict import Machine, predict
+from referee.remedy.predict import Machine, predict, time_of
 from referee.target import Target
 from referee.target.errors import describe
 from referee.units import NS_PER_MS
@@ -86,7 +86,9 @@ def attempt(
     if applied.failed:
         return _report(replace(tried, why_not=applied.failed), seen, probe.target, device)
     if not applied.steady:
-        why_not = "it compiles again in every call: " + "; ".join(applied.log.words()[:2] or ("no guard was named",))
+        why_not = "it compiles again in every call, up to the limit: " + "; ".join(
+            applied.log.words()[:2] or ("no guard was named",)
+        )
         return _report(replace(tried, why_not=why_not), seen, probe.target, device)
     compared = _time(fix, applied, seen, device=device, budget_ns=budget_ns, progress=progress)
     counted = replace(
@@ -102,14 +104,33 @@ def attempt(
     )
 
 
+def refusals(fixes: Sequence[Fix], load: Load, *, device: Device) -> dict[str, FixTried]:
+    """Which fixes make no sense for this target, by name? Builds and watches the step once; tries nothing."""
+    pin_random()
+    loaded = Loaded.of(load())
+    device.settle(loaded.step())
+    situation = Situation(device=device, seen=observe(loaded.step, device), loaded=loaded)
+    reasons = {fix: fix.why_not(situation) for fix in fixes}
+    return {fix.name: declined(fix, why_not) for fix, why_not in reasons.items() if why_not}
+
+
+def declined(fix: Fix, why_not: str) -> FixTried:
+    """A fix that was not applied, and why."""
+    return FixTried(
+        name=fix.name, title=fix.title, how=fix.how, attacks=fix.attacks, applied=False, why_not=why_not.rstrip(".")
+    )
+
+
 def _first_guess(fix: Fix, situation: Situation) -> tuple[Content | None, Prediction | None]:
     """What the step is made of, and the range written down before anything is tried."""
     if situation.seen.compiled != "no" or situation.device.name == "lazy":
         return None, None
     content = read_content(situation.loaded.step, device=situation.device)
-    step_ns = measure(situation.loaded.step, device=situation.device, plan=_QUICK, name="eager").floor_ns or 0.0
-    machine = Machine(situation.device)
-    return content, predict(fix, situation, content, step_ns=float(step_ns), machine=machine)
+    try:
+        step_ns = time_of(measure(situation.loaded.step, device=situation.device, plan=_QUICK, name="eager"))
+    except CannotTell:
+        return content, None
+    return content, predict(fix, situation, content, step_ns=step_ns, machine=Machine(situation.device))
 
 
 def _with_prediction(tried: FixTried, prediction: Prediction | None) -> FixTried:
@@ -133,12 +154,12 @@ def _reason(error: BaseException) -> str:
     return " ".join(text.split())[:400]
 
 
-def _pair(load: Load) -> tuple[Loaded, Loaded]:
-    """The target twice, from the same seed."""
+def _pair(load: Load, other: Load) -> tuple[Loaded, Loaded]:
+    """Both sides, built from the same seed."""
     pin_random()
     eager = Loaded.of(load())
     pin_random()
-    return eager, Loaded.of(load())
+    return eager, Loaded.of(other())
 
 
 def _apply(fix: Fix, load: Load, situation: Situation) -> _Applied:
@@ -156,7 +177,7 @@ def _apply(fix: Fix, load: Load, situation: Situation) -> _Applied:
 
 def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
     device = situation.device
-    eager, own = _pair(load)
+    eager, own = _pair(load, fix.build or load)
     shared = [m for m in own.held.modules if any(m is other for other in eager.held.modules)]
     if shared and fix.name not in _WRAPPERS:
         name = type(shared[0]).__name__
@@ -194,19 +215,21 @@ def _with_reuse(outcome: Outcome, step: Step, device: Device) -> Outcome:
 
 
 def _is_steady(step: Step, device: Device) -> bool:
-    """Whether compilation stops: nothing is compiled in the last of several calls."""
-    moved = 0
+    """Whether compilation stops: a few calls may compile, as shapes become dynamic, but not most of them.
+
+    At its limit of eight the compiler gives up and runs eager for good, so the last calls alone would look steady.
+    """
+    compiled = 0
     for _ in range(_STEADY_CALLS):
         before = device.counters()
         device.settle(step())
-        after = device.counters()
-        moved = moved + 1 if after.get("compile.frames", 0) > before.get("compile.frames", 0) else 0
-    return moved < 3
+        compiled += device.counters().get("compile.frames", 0) > before.get("compile.frames", 0)
+    return compiled <= _STEADY_CALLS // 3
 
 
 def _eager_repeats(load: Load, situation: Situation) -> bool:
     """Whether eager agrees with itself when it is built and called again."""
-    one, two = _pair(load)
+    one, two = _pair(load, load)
     a = run_once(one.step, one, device=situation.device)
     b = run_once(two.step, two, device=situation.device)
     plain = Fix(name="eager", title="", how="", attacks="", apply=lambda loaded, _: loaded.step, update_tolerance=1e-3)

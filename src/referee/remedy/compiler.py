@@ -58,7 +58,7 @@ class CompilerLog:
         found = _RECOMPILE.search(message)
         if found:
             guards = [_guard(text) for text in _GUARD.findall(message)]
-            _once(self.recompiles, f"{found['name']} at {found['place']}: {'; '.join(dict.fromkeys(guards))}")
+            _once(self.recompiles, f"{found['name']} at {found['place']}: {guards[0] if guards else 'no guard named'}")
         found = _SKIPPED.search(message)
         if found:
             _once(self.skipped_graphs, " ".join(found["reason"].split())[:300])

@@ -91,6 +91,7 @@ class Fix:
     ``changes``: provenance keys in which the two sides may then differ. ``precision``: the dtype whose tolerance
     counts, where the fix computes in a lower one. ``strides``: the fix is about strides, so outputs may have others.
     ``items``: how many times as many items one call of the fixed step handles (its outputs are then not comparable).
+    ``build``: builds another target in the place of the one that is asked about.
     ``failed``: answers why the fix, although applied, did not take effect; else an empty text.
     ``reuses_memory``: successive calls return the same memory, by design.
     """
@@ -106,6 +107,7 @@ class Fix:
     strides: bool = False
     items: float = 1.0
     reuses_memory: bool = False
+    build: Callable[[], Target] | None = None
     compiles: bool = False
     failed: Callable[[Step, Situation], str] = took_effect
     update_tolerance: float = 0.2

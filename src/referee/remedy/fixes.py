@@ -229,7 +229,8 @@ def rewrite(name: str, load: Callable[[], Target]) -> Fix:
         title=f"The rewrite {name}",
         how=f"use {name}",
         attacks="what its author says",
-        apply=lambda _loaded, _situation: load().step,
+        apply=lambda loaded, _situation: loaded.step,
+        build=load,
         changes=("switches.grad_mode",),
     )
 
