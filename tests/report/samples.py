@@ -8,6 +8,7 @@ from referee.records.capture import Capture, CaptureFile, CaptureOptions, Integr
 from referee.records.check import Check
 from referee.records.environment import DeviceEntry, Environment
 from referee.records.finding import Finding
+from referee.records.lab import LabReport, LabRow
 from referee.records.profile import Profile
 from referee.records.verdict import Evidence, Verdict
 
@@ -139,7 +140,35 @@ TWO_FILES = replace(
     reports=(TRACE, EMPTY_TRACE),
 )
 
+LAB_ROW = LabRow(
+    id="E7",
+    claimed="A launch costs at least 2 µs.",
+    teaches="A launch has a price.",
+    measures="median launch call",
+    measured=5_140.0,
+    low=4_990.0,
+    high=7_910.0,
+    outcome="holds",
+    unit="ns",
+    claimed_low=2_000.0,
+    basis="recorded",
+    sources=("a.json.gz", "b.json.gz"),
+)
+LAB = LabReport(
+    rows=(
+        LAB_ROW,
+        replace(LAB_ROW, id="E3", outcome="differs", why="5.14 µs is below the 6.00 µs.", claimed_low=9_000.0),
+        replace(LAB_ROW, id="D7", outcome="needs-device", measured=None, low=None, high=None, why="Needs two GPUs."),
+        replace(
+            LAB_ROW, id="E1", outcome="cannot-tell", measured=None, low=None, high=None, contradiction="5 is not 6."
+        ),
+    ),
+    provenance=PROVENANCE,
+    took_ns=11_700_000_000,
+)
+
 RECORDS = {
+    "lab": LAB,
     "measurement": MEASUREMENT,
     "asynchronous": ASYNCHRONOUS,
     "disturbed": DISTURBED_MEASUREMENT,

@@ -1,4 +1,4 @@
-"""Which of the claims hold here? The record of ``referee lab`` (schema ``referee.lab/1``): claimed, measured, outcome."""
+"""Which claims hold here? The record of ``referee lab`` (schema ``referee.lab/1``): claimed, measured, outcome."""
 
 from __future__ import annotations
 

@@ -21,7 +21,15 @@ from referee.records.measurement import Measurement
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import CLOCKS, clock_name, context_lines, plural, sentence
-from referee.units import format_bytes, format_frac, format_ns, format_number, format_range_ns, format_ratio
+from referee.units import (
+    format_bytes,
+    format_frac,
+    format_ns,
+    format_number,
+    format_quantity,
+    format_range_ns,
+    format_ratio,
+)
 
 _SAME = 0.05
 """A naive claim within this share of the headline is called about the same."""
@@ -124,6 +132,7 @@ def measurement_blocks(measurement: Measurement) -> tuple[Block, ...]:
         Heading(text="Clocks"),
         _clock_table(measurement),
         *_clock_rule(measurement),
+        *_stages(measurement),
         Heading(text="Statistics and warm-up"),
         Facts(facts=(*_statistics(measurement), *_warmup(measurement))),
         *_samples(measurement),
@@ -188,6 +197,28 @@ def _clock_rule(measurement: Measurement) -> tuple[Block, ...]:
     else:
         so, value = "between far below and about equal: neither side alone", f"{format_frac(share)} of amortised"
     return (Facts(facts=(Fact(label="Enqueue", value=value, note=so),)),)
+
+
+_STAGE_WORDS = {
+    "tracing_ns": "Recording",
+    "compile_ns": "Compiling",
+    "execute_ns": "Executing",
+    "to_device_ns": "Transfer to the device",
+    "from_device_ns": "Transfer from the device",
+    "compiles": "Compilations",
+    "executions": "Executions",
+}
+
+
+def _stages(measurement: Measurement) -> tuple[Block, ...]:
+    """What the time of a call went into by the backend's own account, where it keeps one."""
+    if not measurement.stages:
+        return ()
+    facts = (
+        Fact(label=_STAGE_WORDS.get(name, name), value=format_quantity(value, "ns" if name.endswith("_ns") else ""))
+        for name, value in measurement.stages.items()
+    )
+    return Heading(text="A call by the backend's own account", level=3), Facts(facts=tuple(facts))
 
 
 def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
