@@ -34,6 +34,7 @@ from .live_samples import (
     VERIFICATION,
 )
 from .precision_samples import BARE_PRECISION, PRECISION
+from .remedy_samples import WHAT_IF, remedy_report
 from .trace_samples import EMPTY_TRACE, MANY_FINDINGS, REMEDIES, TRACE, TRACES, VERDICT
 
 CAPTURE = Capture(
@@ -198,4 +199,6 @@ RECORDS = {
     "traces": TRACES,
     "precision": PRECISION,
     "bare_precision": BARE_PRECISION,
+    "remedy": remedy_report(PROVENANCE),
+    "whatif": WHAT_IF,
 }

@@ -25,14 +25,17 @@ _NAMES: Mapping[Kind | Literal["allocation"], str] = {
         detach alias split split_with_sizes unbind chunk narrow unfold diagonal movedim _reshape_alias
     """,
     "product": """
-        mm addmm bmm baddbmm matmul linear addmv mv dot convolution _convolution convolution_backward
+        conv1d conv2d conv3d conv_transpose2d mm addmm bmm baddbmm
+        matmul linear addmv mv dot convolution _convolution convolution_backward
         mkldnn_linear _scaled_dot_product_flash_attention_for_cpu
         _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention
         _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention mkldnn_rnn_layer
         _cudnn_rnn
     """,
     "replaced": """
-        max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d _adaptive_avg_pool2d
+        batch_norm layer_norm group_norm softmax log_softmax max_pool2d
+        adaptive_avg_pool2d cross_entropy_loss nll_loss max_pool2d_with_indices
+        max_pool2d_with_indices_backward avg_pool2d _adaptive_avg_pool2d
         adaptive_max_pool2d native_batch_norm native_batch_norm_backward _native_batch_norm_legit
         _native_batch_norm_legit_no_training _batch_norm_with_update batch_norm_backward native_layer_norm
         native_layer_norm_backward native_group_norm native_group_norm_backward _softmax

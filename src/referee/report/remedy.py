@@ -126,7 +126,8 @@ def _changed(before: Counts | None, after: Counts | None) -> str:
         return ""
     parts = []
     if before.operators is not None and after.kernels:
-        parts.append(f"{format_count(before.operators)} operators, {format_count(after.kernels)} fused kernels made")
+        kernels = f"{format_count(after.kernels)} fused kernels generated, loop tails included"
+        parts.append(f"{format_count(before.operators)} operators, {kernels}")
     if before.allocations is not None and after.allocations is not None:
         parts.append(
             f"allocations {format_count(before.allocations)} → {format_count(after.allocations)} "
