@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--export", metavar="PATH", help="write the rows to .parquet, .arrow or .feather (extra: tables)"
     )
     table.add_argument("--redact", metavar="PATH", help="write a copy of the file that is safe to share")
+    parser.add_argument("--lean", action="store_true", help="read in little memory, a little slower")
     add_output_arguments(parser)
 
 
@@ -115,7 +116,7 @@ def read_part(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] 
     """One file, or the part of it that was asked for."""
     from referee.trace.reader import read_trace
 
-    trace = read_trace(path)
+    trace = read_trace(path, lean=args.lean)
     if args.step is not None or range_ns is not None or args.device is not None:
         from referee.trace.select import select
 
