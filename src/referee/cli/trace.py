@@ -116,7 +116,7 @@ def read_part(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] 
     """One file, or the part of it that was asked for."""
     from referee.trace.reader import read_trace
 
-    trace = read_trace(path, lean=args.lean)
+    trace = read_trace(path, lean=getattr(args, "lean", False))
     if args.step is not None or range_ns is not None or args.device is not None:
         from referee.trace.select import select
 
