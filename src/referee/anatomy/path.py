@@ -18,7 +18,7 @@ from referee.anatomy.operator import Operator
 from referee.device.host import load_torch
 from referee.records.anatomy import PathEntry
 
-_LINE = re.compile(r"^(\w+): (fallthrough )?registered at (\S+) \[(.+)\]$")
+_LINE = re.compile(r"^(\w+): (fallthrough )?(?:registered at )?(.+) \[(.+)\]$")
 
 _KINDS = {
     "math kernel": "composite",

@@ -96,7 +96,7 @@ def _row(operator: Operator, module: Any, device: Device) -> dict[str, Any]:
         prepared = prepare(request, arguments, module)
         ladder = build_ladder(prepared.subject, module)
         pairs = [ladder.whole, *(step.pair for step in ladder.steps)]
-        whole, *parts = time_pairs(pairs, device=device, budget_ns=BUDGET_NS, block_ns=_BLOCK_NS)
+        whole, *parts = time_pairs(pairs, device=device, budget_ns=BUDGET_NS, block_ns=_BLOCK_NS, enough=0)
     except RefereeError as error:
         return {**base, "refused": error.message}
     except Exception as error:  # noqa: BLE001 - one operator's failure is its row, not the survey's end

@@ -31,6 +31,11 @@ BLOCK_NS = 100_000
 
 _MOST_TURNS = 20_000
 _LEAST_ROUNDS = 12
+
+ENOUGH_ROUNDS = 80
+_STRETCH = 4
+"""Beside busy processes a budget holds few rounds: it is stretched until there are enough, up to so many times. With 15
+to 30 rounds one stage of eight differed by more than a tenth between processes, with 80 and more one of a hundred."""
 _MIN_CLEAN = 6
 
 Context = Callable[[], AbstractContextManager[Any]]
@@ -95,39 +100,53 @@ def time_pairs(
     level: float = 0.95,
     cold_frac: float = 0.45,
     block_ns: int = BLOCK_NS,
+    enough: int = ENOUGH_ROUNDS,
     progress: ProgressCallback = no_progress,
 ) -> tuple[Cost, ...]:
     """Time every pair for about ``budget_ns`` together; with ``mix`` also cold, in ``cold_frac`` of that time.
 
+    Fewer than ``enough`` hot rounds in that time stretch it.
+
     Raises what an expression raises, and :class:`~referee.errors.CannotTell` where hardly a block is clean.
     """
-    hot_ns = int(budget_ns * (1 - cold_frac)) if mix is not None else budget_ns
-    take = partial(_differences, pairs, device=device, level=level, block_ns=block_ns, progress=progress)
-    with quiet_collector():
-        hot = take(budget_ns=hot_ns, mix=None)
-        cold: Sequence[Estimate | None] = [None] * len(pairs)
-        if mix is not None:
-            cold = take(budget_ns=budget_ns - hot_ns, mix=mix)
-    return tuple(Cost(name=pair.name, hot=warm, cold=amid) for pair, warm, amid in zip(pairs, hot, cold, strict=True))
-
-
-def _differences(
-    pairs: Sequence[Pair],
-    *,
-    device: Device,
-    budget_ns: int,
-    mix: Mix | None,
-    level: float,
-    block_ns: int,
-    progress: ProgressCallback,
-) -> list[Estimate]:
+    hot, cold = _sides(pairs), (_sides(pairs) if mix is not None else [])
     until_ns = device.now_ns() + budget_ns
-    sides = [(_Side(pair.upper), _Side(pair.lower)) for pair in pairs]
-    flat = [side for both in sides for side in both]
-    for side in flat:
-        _prepare(side, device=device, mix=mix, block_ns=block_ns)
-    _rounds(flat, device=device, until_ns=until_ns, stage="hot" if mix is None else "cold", progress=progress)
-    return [floor_difference(_series(upper.samples), _series(lower.samples), level=level) for upper, lower in sides]
+    with quiet_collector():
+        for side in _flat(hot):
+            _prepare(side, device=device, mix=None, block_ns=block_ns)
+        for side in _flat(cold):
+            _prepare(side, device=device, mix=mix, block_ns=block_ns)
+        _take(
+            _flat(hot),
+            _flat(cold),
+            device=device,
+            until_ns=until_ns,
+            latest_ns=until_ns + (_STRETCH - 1) * budget_ns,
+            enough=enough,
+            cold_frac=cold_frac,
+            progress=progress,
+        )
+    return tuple(
+        Cost(
+            name=pair.name,
+            hot=_difference(hot[number], level=level),
+            cold=_difference(cold[number], level=level) if cold else None,
+        )
+        for number, pair in enumerate(pairs)
+    )
+
+
+def _sides(pairs: Sequence[Pair]) -> list[tuple[_Side, _Side]]:
+    return [(_Side(pair.upper), _Side(pair.lower)) for pair in pairs]
+
+
+def _flat(sides: Sequence[tuple[_Side, _Side]]) -> list[_Side]:
+    return [side for both in sides for side in both]
+
+
+def _difference(sides: tuple[_Side, _Side], *, level: float) -> Estimate:
+    upper, lower = sides
+    return floor_difference(_series(upper.samples), _series(lower.samples), level=level)
 
 
 def _series(values: list[float]) -> FloatArray:
@@ -149,21 +168,44 @@ def _prepare(side: _Side, *, device: Device, mix: Mix | None, block_ns: int) -> 
     side.evaluations = turns * (1 if mix is None else mix.places)
 
 
-def _rounds(sides: Sequence[_Side], *, device: Device, until_ns: int, stage: str, progress: ProgressCallback) -> None:
-    """Rounds over all sides until the time is up: forwards and backwards in turn, so that drift falls on both."""
+def _take(
+    hot: Sequence[_Side],
+    cold: Sequence[_Side],
+    *,
+    device: Device,
+    until_ns: int,
+    latest_ns: int,
+    enough: int,
+    cold_frac: float,
+    progress: ProgressCallback,
+) -> None:
+    """Rounds until the time is up, hot and cold ones mingled: a slow moment of the machine then falls on both.
+
+    Of the time taken the cold rounds get ``cold_frac``.
+    """
     read_ns = measure_overhead(device).read_ns
-    begun_ns, number = device.now_ns(), 0
-    while number < _LEAST_ROUNDS or device.now_ns() < until_ns:
-        for side in sides if number % 2 == 0 else reversed(sides):
-            with side.timed.context():
-                block = run_block(side.step, device=device, calls=1)
-            ns = (block.issue_ns - read_ns) / side.evaluations
-            side.samples.append(ns if block.switches == 0 else float("nan"))
+    begun_ns, number, spent = device.now_ns(), 0, {"hot": 0, "cold": 0}
+    least = _LEAST_ROUNDS * (2 if cold else 1)
+    while number < least or device.now_ns() < (until_ns if len(hot[0].samples) >= enough else latest_ns):
+        total = spent["hot"] + spent["cold"]
+        kind = "cold" if cold and spent["cold"] < cold_frac * total else "hot"
+        start_ns = device.now_ns()
+        _round(cold if kind == "cold" else hot, device=device, read_ns=read_ns, backwards=number % 4 >= 2)
+        spent[kind] += device.now_ns() - start_ns
         number += 1
         if number % 8 == 0 and until_ns > begun_ns:
             frac = min(1.0, (device.now_ns() - begun_ns) / (until_ns - begun_ns))
-            progress(Progress(stage=stage, frac=frac, blocks=number * len(sides)))
-    _keep_enough(sides)
+            progress(Progress(stage="hot and cold" if cold else "hot", frac=frac))
+    _keep_enough([*hot, *cold])
+
+
+def _round(sides: Sequence[_Side], *, device: Device, read_ns: int, backwards: bool) -> None:
+    """One block of each side; forwards and backwards in turn, so that drift falls on both sides of a pair."""
+    for side in reversed(sides) if backwards else sides:
+        with side.timed.context():
+            block = run_block(side.step, device=device, calls=1)
+        ns = (block.issue_ns - read_ns) / side.evaluations
+        side.samples.append(ns if block.switches == 0 else float("nan"))
 
 
 def _keep_enough(sides: Sequence[_Side]) -> None:

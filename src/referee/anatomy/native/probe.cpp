@@ -33,6 +33,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/python_arg_parser.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -272,8 +273,14 @@ Tensor allocate(const Blank& b) {
   return at::empty_strided(b.sizes, b.strides, at::TensorOptions().dtype(b.dtype).device(b.device));
 }
 
+// Each turn waits for the one before, and the fences keep the work around it from running meanwhile.
 volatile uint64_t spin_sink = 0;
-void spin(uint64_t turns) { for (; turns > 0; --turns) spin_sink = turns; }
+void spin(uint64_t turns) {
+  if (turns == 0) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (; turns > 0; --turns) spin_sink = spin_sink + 1;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 
 enum class Depth { parse, release, allocate, iterator, out, kernel, redispatch, call, wrap };
 
