@@ -12,6 +12,7 @@ from referee.records.lab import LabReport, LabRow
 from referee.records.profile import Profile
 from referee.records.verdict import Evidence, Verdict
 
+from .anatomy_samples import ANATOMY, DIFF, SURVEY
 from .live_samples import (
     ASYNCHRONOUS,
     COMPARISON,
@@ -169,6 +170,9 @@ LAB = LabReport(
 )
 
 RECORDS = {
+    "anatomy": ANATOMY,
+    "anatomy_survey": SURVEY,
+    "diff": DIFF,
     "lab": LAB,
     "measurement": MEASUREMENT,
     "asynchronous": ASYNCHRONOUS,
