@@ -30,6 +30,8 @@ class Held:
     tensors: list[torch.Tensor] = field(default_factory=list)
     compiled: list[str] = field(default_factory=list)
     """Descriptions of compiled functions and modules."""
+    _named: list[torch.Tensor] = field(default_factory=list, repr=False)
+    """Keeps what :meth:`roles` names alive: a step drops its gradients, and their ids would name other tensors."""
 
     def roles(self) -> dict[int, str]:
         """By ``id`` of a tensor: ``parameter``, ``buffer``, ``gradient``, or ``state`` (an optimizer's)."""
@@ -40,16 +42,22 @@ class Held:
             found.update((id(buffer), "buffer") for buffer in module.buffers())
             for parameter in module.parameters():
                 found[id(parameter)] = "parameter"
-                if parameter.grad is not None:
-                    found[id(parameter.grad)] = "gradient"
+                self._name_gradient(parameter, found)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     found[id(parameter)] = "parameter"
-                    if parameter.grad is not None:
-                        found[id(parameter.grad)] = "gradient"
-            found.update((id(tensor), "state") for tensor in find_leaves(optimizer.state, torch.Tensor))
+                    self._name_gradient(parameter, found)
+            states = find_leaves(optimizer.state, torch.Tensor)
+            self._named += states
+            found.update((id(tensor), "state") for tensor in states)
         return found
+
+    def _name_gradient(self, parameter: torch.Tensor, found: dict[int, str]) -> None:
+        gradient = parameter.grad
+        if gradient is not None:
+            self._named.append(gradient)
+            found[id(gradient)] = "gradient"
 
 
 def discover(step: object) -> Held:
