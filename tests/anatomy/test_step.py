@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from referee.anatomy.step import dissect_step, look
+from referee.anatomy.step import count_intermediates, dissect_step, look
 from referee.records.anatomy import Anatomy
 
 BUDGET_NS = 60_000_000
@@ -132,3 +132,15 @@ def test_a_compiled_step_has_one_node_and_compiles_anew_in_each_mode(cpu: Any) -
     assert by_mode["no_grad"] == 1
     assert by_mode["inference_mode"] == 1
     assert "recompiled" in codes(found)
+
+
+def test_intermediates_are_tensors_with_memory_of_their_own() -> None:
+    a = torch.rand(4, 4)
+
+    def step() -> torch.Tensor:
+        b = a.exp()  # one
+        c = b.t()[2:].unsqueeze(0).squeeze(0)  # views: none
+        b.add_(1)  # an update: none
+        return torch.cat((c, c)) * 2  # two
+
+    assert count_intermediates(step) == 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -164,7 +164,8 @@ def make_arguments(operator: Operator, wish: Wish | None = None) -> Arguments:
     """
     wish = wish or Wish()
     candidates = list(_candidates(operator, wish))
-    trial = try_in_child(operator, candidates)
+    # Tried on the CPU whatever the device: a process that uses an accelerator cannot be forked.
+    trial = try_in_child(operator, [replace(candidate, device="cpu") for candidate in candidates])
     if trial.works is None:
         words = trial.words or "torch gave no reason"
         if wish.shapes or wish.dtype:

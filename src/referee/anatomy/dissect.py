@@ -15,10 +15,10 @@ from referee.anatomy.operator import Operator, find_operator
 from referee.anatomy.path import keys_of_call, predict, visited
 from referee.anatomy.probe import NoProbe, Probe, load_probe
 from referee.anatomy.scenario import MODES
-from referee.anatomy.stages import Ladder, Subject, build_ladder
+from referee.anatomy.stages import FURTHER_TENSORS, Ladder, Subject, build_ladder
 from referee.anatomy.tape import read_tape
 from referee.anatomy.timing import Cost, time_pairs
-from referee.anatomy.variants import make_groups, time_groups
+from referee.anatomy.variants import make_groups, reference_group, time_groups
 from referee.anatomy.witness import predict_paths, witness_paths
 from referee.bench.plan import ProgressCallback, no_progress
 from referee.device.host import load_torch
@@ -92,6 +92,8 @@ def dissect(
     found = _dissect(request, arguments, probe, device=device, before=before, progress=progress)
     if variants:
         groups = make_groups(operator, shape=shapes[0] if shapes else (8,), compiled=True)
+        if isinstance(probe, Probe):
+            groups = (*groups, reference_group(probe.module))
         timed = time_groups(groups, device=device, budget_ns=_VARIANTS_NS, progress=progress)
         found = replace(found, variants=timed)
     if paths or witness:
@@ -120,7 +122,7 @@ def _dissect(
         typed = is_typed(prepared.subject, probe.module)
         how = {"kind": "compiled", "compiler": probe.compiler, "typed": typed}
     mix = make_mix(request.wish.device) if request.cold else None
-    pairs = [ladder.whole, *(step.pair for step in ladder.steps)]
+    pairs = [ladder.whole, *(step.pair for step in ladder.steps), *([ladder.per_tensor] if ladder.per_tensor else ())]
     costs = time_pairs(pairs, device=device, budget_ns=request.budget_ns, mix=mix, progress=progress)
     return compose_record(request, prepared, ladder, costs, probe=how, device=device, before=before)
 
@@ -292,6 +294,7 @@ def compose_record(
 ) -> Anatomy:
     """The record of what was timed."""
     whole, *parts = costs
+    per_tensor = parts.pop() if ladder.per_tensor is not None else None
     stages = tuple(
         Stage(
             name=cost.name,
@@ -324,7 +327,7 @@ def compose_record(
         remainder_ns=remainder,
         remainder_low_ns=low,
         remainder_high_ns=high,
-        per_tensor_ns=None,
+        per_tensor_ns=per_tensor.hot.point / FURTHER_TENSORS if per_tensor is not None else None,
         dispatch_path=prepared.path,
         tape=tape,
         provenance=collect(

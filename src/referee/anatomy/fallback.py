@@ -61,6 +61,7 @@ def build_python_ladder(subject: Subject) -> Ladder:
         steps.append(Step(layer=ALLOCATION, meaning=meaning, pair=Pair("output allocation", empty, NOTHING)))
     return Ladder(
         whole=Pair("whole", Timed(entry.expression, names, subject.autocast or subject.context), NOTHING),
+        per_tensor=None,
         steps=tuple(steps),
         unseparated=(WHY,),
     )

@@ -44,6 +44,8 @@ class Ladder:
     """Every stage that can be told apart, the whole, and which layers cannot be told apart, with the reason."""
 
     whole: Pair
+    per_tensor: Pair | None
+    """Seven further tensor arguments of an operator that does nothing."""
     steps: tuple[Step, ...]
     unseparated: tuple[str, ...]
 
@@ -156,7 +158,23 @@ def build_ladder(subject: Subject, probe: Any) -> Ladder:
     )
     whole_context = subject.autocast or context
     whole = Pair("whole", Timed(entry.expression, entry.names, whole_context), NOTHING)
-    return Ladder(whole=whole, steps=tuple(steps), unseparated=tuple(unseparated))
+    return Ladder(
+        whole=whole, per_tensor=_per_tensor(probe, context), steps=tuple(steps), unseparated=tuple(unseparated)
+    )
+
+
+FURTHER_TENSORS = 7
+"""How many more tensors the second of the probe's own operators takes."""
+
+
+def _per_tensor(probe: Any, context: Context) -> Pair:
+    tensor = load_torch().rand(8)
+
+    def call(name: str, count: int) -> Timed:
+        held = probe.Call(f"referee_probe::{name}", "", (tensor,) * count, {})
+        return Timed("rung()", {"rung": probe.rung(held, "call", 0, False)}, context)
+
+    return Pair("per tensor", call("take_eight", 1 + FURTHER_TENSORS), call("take_one", 1))
 
 
 def _step(layer: str, name: str, meaning: str, upper: Timed, lower: Timed = NOTHING) -> Step:

@@ -17,11 +17,13 @@ from referee.anatomy.tape import count_nodes, read_tape
 from referee.bench.measure import measure
 from referee.bench.plan import Plan, ProgressCallback, no_progress
 from referee.device.compilers import compile_counters
+from referee.device.discover import discover
 from referee.device.host import load_torch
-from referee.device.memory import measure_memory
+from referee.device.memory import MemoryUse, measure_memory
 from referee.device.observe import Observation, observe
 from referee.device.protocol import Device
 from referee.device.provenance import Source, collect, mark_machine
+from referee.device.settle import find_leaves
 from referee.errors import RefereeError
 from referee.records.anatomy import Anatomy, ModeCost, Tape
 from referee.records.finding import Finding
@@ -153,13 +155,15 @@ def _cost(
     progress: ProgressCallback,
 ) -> ModeCost:
     context = mode_context("inference" if mode == "inference_mode" else mode)
+    compiled_inside = bool(discover(step).compiled)  # a watching mode would make the compiler compile once more
     compiled = compile_counters()["compile.frames"]
     try:
         with context():
             glance = look(step)
             compiles = compile_counters()["compile.frames"] - compiled
             found = measure(step, device=device, plan=Plan(budget_ns=budget_ns), observation=seen, progress=progress)
-            peak = _peak(step, device)
+            memory = _memory(step, device)
+            intermediates = None if compiled_inside else count_intermediates(step)
     except (RuntimeError, TypeError) as error:
         if mode == "grad":
             raise
@@ -171,16 +175,47 @@ def _cost(
         ci_low_ns=found.ci_low_ns,
         ci_high_ns=found.ci_high_ns,
         saved_bytes=glance.tape.saved_bytes,
-        peak_bytes=peak,
+        peak_bytes=memory.peak_bytes if memory is not None else None,
         nodes=len(glance.tape.nodes),
+        allocations=memory.allocations if memory is not None else None,
+        intermediates=intermediates,
         compiles=compiles,
     )
 
 
-def _peak(step: Callable[[], object], device: Device) -> int | None:
+def _memory(step: Callable[[], object], device: Device) -> MemoryUse | None:
     try:
-        return measure_memory(step, device).peak_bytes
+        return measure_memory(step, device)
     except RefereeError:  # this device's allocator cannot be watched
+        return None
+
+
+def count_intermediates(step: Callable[[], object]) -> int:
+    """How many tensors with memory of their own do the operators of one call return? Views count for nothing."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    torch = load_torch()
+    made = 0
+
+    class Counter(TorchDispatchMode):  # type: ignore[misc]
+        """Counts the outputs whose memory is no input's."""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal made
+            out = func(*args, **(kwargs or {}))
+            given = {_memory_of(t) for t in find_leaves((args, kwargs), torch.Tensor)}
+            made += len({_memory_of(t) for t in find_leaves(out, torch.Tensor)} - given - {None})
+            return out
+
+    with Counter():
+        step()
+    return made
+
+
+def _memory_of(tensor: Any) -> int | None:
+    try:
+        return tensor.untyped_storage().data_ptr() or None
+    except (RuntimeError, NotImplementedError):  # sparse and opaque tensors have no storage
         return None
 
 

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(mode="grad")
     parser.add_argument("--autocast", action="store_true", help="under bf16 autocast")
     parser.add_argument("--way", choices=_WAYS, help="how Python calls it (default: as people write it)")
+    parser.add_argument("--tape-svg", metavar="PATH", help="draw the tape, where it is small, to an .svg file")
     parser.add_argument("--variants", action="store_true", help="time other ways to ask for the same work")
     parser.add_argument("--paths", action="store_true", help="the dispatch path in every mode, not only in this one")
     parser.add_argument("--witness", action="store_true", help="hold those paths against recording kernels, in a child")
@@ -58,8 +59,25 @@ def run(args: argparse.Namespace) -> int:
     if args.op is None:
         raise OptionError("Name an operator or a step.", hint="For example: referee anatomy aten.add.Tensor")
     is_step = ":" in args.op and "::" not in args.op
-    deliver(_step(args) if is_step else _operator(args), args)
+    found = _step(args) if is_step else _operator(args)
+    deliver(found, args)
+    if args.tape_svg:
+        _draw(found, args.tape_svg)
     return 0
+
+
+def _draw(anatomy: Anatomy, path: str) -> None:
+    from referee.records.schema import write_atomically
+    from referee.report.tape_svg import render_tape_svg
+
+    if anatomy.tape is None:
+        raise OptionError("There is no tape to draw.")
+    try:
+        picture = render_tape_svg(anatomy.tape, title=anatomy.op)
+    except ValueError as error:
+        raise OptionError(f"--tape-svg: {error}.") from error
+    write_atomically(picture.encode(), path)
+    note(f"tape drawn to {path}")
 
 
 def _operator(args: argparse.Namespace) -> Anatomy:

@@ -130,6 +130,10 @@ class ModeCost:
     saved_bytes: int | None = None
     peak_bytes: int | None = None
     nodes: int | None = None
+    allocations: int | None = None
+    """Requests for memory that one call makes."""
+    intermediates: int | None = None
+    """Tensors with memory of their own that its operators return: what eager mode materialises."""
     compiles: int | None = None
     """Frames that the first call in this mode compiled, the modes before it being warm."""
     why_not: str = ""

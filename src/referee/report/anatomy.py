@@ -123,9 +123,17 @@ def _ladder(anatomy: Anatomy) -> tuple[Block, ...]:
             caption="Each stage is the difference of two calls that stop at neighbouring depths, timed for it alone; "
             "the whole is timed by itself. Cold: between other operators.",
         ),
+        *_per_tensor(anatomy.per_tensor_ns),
         Paragraph(text=f"{reached}.", tone="note"),
         *_under("Not told apart here", notes),
     )
+
+
+def _per_tensor(ns: float | None) -> tuple[Block, ...]:
+    if ns is None:
+        return ()
+    note = "finding the keys touches each; measured on an operator that does nothing"
+    return (Facts(facts=(Fact(label="Each further tensor argument", value=format_ns(ns), note=note),)),)
 
 
 def _under(title: str, notes: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -180,7 +188,7 @@ def _variants(variants: tuple[Variant, ...]) -> tuple[Block, ...]:
             variant.group,
             variant.name,
             "refused" if variant.ns is None else format_ns(variant.ns),
-            "–" if variant.extra_ns is None else _signed(variant.extra_ns),
+            "–" if variant.extra_ns is None else _signed(variant.extra_ns, variant.ns or 0.0),
             variant.note,
         )
         for variant in variants
@@ -200,8 +208,8 @@ def _variants(variants: tuple[Variant, ...]) -> tuple[Block, ...]:
     )
 
 
-def _signed(ns: float) -> str:
-    if abs(ns) < SMALL_NS:
+def _signed(ns: float, beside: float) -> str:
+    if abs(ns) < SMALL_NS <= beside:
         return f"± < {SMALL_NS:.0f} ns"
     return ("+" if ns > 0 else "") + format_ns(ns)
 
@@ -218,6 +226,8 @@ def _modes(modes: tuple[ModeCost, ...]) -> tuple[Block, ...]:
             format_bytes(mode.saved_bytes),
             format_bytes(mode.peak_bytes),
             "n/a" if mode.nodes is None else f"{mode.nodes:,}",
+            "n/a" if mode.allocations is None else f"{mode.allocations:,}",
+            "n/a" if mode.intermediates is None else f"{mode.intermediates:,}",
         )
         for mode in modes
     )
@@ -231,6 +241,8 @@ def _modes(modes: tuple[ModeCost, ...]) -> tuple[Block, ...]:
                 Column(title="Saved for backward", align="right"),
                 Column(title="Peak", align="right", priority=2),
                 Column(title="Nodes", align="right", priority=2),
+                Column(title="Allocations", align="right", priority=2),
+                Column(title="Intermediates", align="right", priority=3),
             ),
             rows=rows,
         ),

@@ -32,12 +32,14 @@
 #include <torch/csrc/autograd/utils/wrap_outputs.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/python_arg_parser.h>
+#include <torch/library.h>
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -198,7 +200,7 @@ using TypedSignatures = Signatures<
     Tensor&(Tensor&), Tensor&(Tensor&, T), Tensor&(Tensor&, S), Tensor&(Tensor&, T, S), Tensor&(Tensor&, T, T),
     Tensor&(Tensor&, T, T, S), Tensor&(Tensor&, T, bool), Tensor&(Tensor&, OS, OS),
     Two(T), Two(T, I, bool), Two(T, bool), Three(T, SInts, OT, OT, double), Tensor(T, SInts, OT, OT, double, bool),
-    Many(T, SI, I), Many(T, I), Many(T, I, I), bool(T), bool(T, T), I(T), SI(T), Scalar(T)>;
+    Many(T, SI, I), Many(T, I), Many(T, I, I), bool(T), bool(T, T), I(T), I(T, T, T, T, T, T, T, T), SI(T), Scalar(T)>;
 
 template <class... Sigs>
 std::unique_ptr<TypedCall> find_typed(Signatures<Sigs...>, const OperatorHandle& op, const Stack& args) {
@@ -252,9 +254,11 @@ void build_iterator(const Tensor& out, const std::vector<Tensor>& in) {
   } else if (in.size() == 2) {
     at::TensorIterator::borrowing_binary_op(out, in[0], in[1]);
   } else {
+    // Three and more operands of several dtypes (a mask and two values) are taken as they are, not promoted.
+    bool same = true;
+    for (const auto& t : in) same = same && t.scalar_type() == out.scalar_type();
     auto config = at::TensorIteratorConfig();
-    config.add_borrowed_output(out).promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(true);
-    config.enforce_safe_casting_to_output(true);
+    config.add_borrowed_output(out).check_all_same_dtype(same);
     for (const auto& t : in) config.add_borrowed_const_input(t);
     config.build();
   }
@@ -550,6 +554,27 @@ void plant_allocator(uint64_t turns) {
   planted_allocator.turns = turns;
 }
 
+// ---------------------------------------------------------------- what arguments and references cost
+
+// Operators that differ only in how many tensors they take, to see what each adds to finding the keys.
+int64_t take_one(T) { return 0; }
+int64_t take_eight(T, T, T, T, T, T, T, T) { return 0; }
+
+// Copies and drops a reference `n` times in each of several threads: what saving a tensor does to its count.
+void copy_references(const std::vector<Tensor>& tensors, int64_t n) {
+  py::gil_scoped_release no_lock;
+  auto work = [n](const Tensor& t) {
+    for (int64_t k = n; k > 0; --k) {
+      Tensor copy = t;
+      asm volatile("" : : "r"(copy.unsafeGetTensorImpl()) : "memory");
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t k = 1; k < tensors.size(); ++k) others.emplace_back(work, std::cref(tensors[k]));
+  work(tensors[0]);
+  for (auto& other : others) other.join();
+}
+
 // ---------------------------------------------------------------- calls that do nothing
 
 PyObject* nothing(PyObject*, PyObject*, PyObject*) { Py_RETURN_NONE; }
@@ -557,6 +582,19 @@ PyMethodDef nothing_def = {"nothing", reinterpret_cast<PyCFunction>(reinterpret_
                            METH_VARARGS | METH_KEYWORDS, "Takes any arguments and does nothing."};
 
 }  // namespace
+
+TORCH_LIBRARY(referee_probe, library) {
+  library.def("take_one(Tensor a) -> int");
+  library.def("take_eight(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, Tensor f, Tensor g, Tensor h) -> int");
+}
+TORCH_LIBRARY_IMPL(referee_probe, CompositeExplicitAutograd, library) {
+  library.impl("take_one", take_one);
+  library.impl("take_eight", take_eight);
+}
+TORCH_LIBRARY_IMPL(referee_probe, Autograd, library) {
+  library.impl("take_one", torch::CppFunction::makeFallthrough());
+  library.impl("take_eight", torch::CppFunction::makeFallthrough());
+}
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Call, std::shared_ptr<Call>>(m, "Call")
@@ -575,6 +613,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("record", &record);
   m.def("plant_allocator", &plant_allocator);
   m.def("spin", &spin);
+  m.def("copy_references", &copy_references);
   m.def("nothing_boxed", [](const py::args&, const py::kwargs&) { return py::none(); });
   m.attr("nothing") = py::reinterpret_steal<py::object>(PyCFunction_New(&nothing_def, nullptr));
 }

@@ -1,0 +1,163 @@
+"""Do instruction counts rank the stages as the clock does? callgrind over the same pairs, operator by operator.
+
+    python benchmarks/anatomy_callgrind.py
+
+Every side of every pair runs a fixed number of times under valgrind, which counts instructions and not time. The two
+largest stages should be the same set, and the ranks agree. Needs valgrind; under it torch picks AVX2 kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from measuring import machine, print_table
+
+OPERATORS = (
+    "aten.add.Tensor",
+    "aten.mul.Tensor",
+    "aten.relu",
+    "aten.mm",
+    "aten.sum.dim_IntList",
+    "aten.cat",
+    "aten._softmax",
+    "aten.clamp",
+    "aten.index_select",
+    "aten.exp",
+)
+
+TURNS = 60
+MIN_RANK, MIN_AGREE = 0.7, 8
+
+
+def ladders(operators: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The ladder of each operator, ready to be run."""
+    import torch
+
+    from referee.anatomy.arguments import make_arguments
+    from referee.anatomy.dissect import Request, prepare
+    from referee.anatomy.operator import find_operator
+    from referee.anatomy.probe import NoProbe, load_probe
+    from referee.anatomy.stages import build_ladder
+
+    torch.set_num_threads(1)
+    probe = load_probe()
+    if isinstance(probe, NoProbe):
+        raise SystemExit(probe.why)
+    for name in operators:
+        request = Request(operator=find_operator(name))
+        prepared = prepare(request, make_arguments(request.operator), probe.module)
+        yield name, build_ladder(prepared.subject, probe.module)
+
+
+def count(operators: Sequence[str]) -> None:
+    """Under callgrind: each side once, with a dump behind it; the order is printed."""
+    import torch
+
+    order: list[tuple[str, str, str]] = []
+    for name, ladder in ladders(operators):
+        for step in ladder.steps:
+            for side, timed in (("upper", step.pair.upper), ("lower", step.pair.lower)):
+                loop = timed.loop()
+                with timed.context():
+                    loop(20)
+                    torch._C._valgrind_toggle()
+                    loop(TURNS)
+                    torch._C._valgrind_toggle_and_dump_stats()
+                order.append((name, step.pair.name, side))
+    print(json.dumps([os.getpid(), order]))
+
+
+def instructions(operators: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Instructions of each stage per call, by operator."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={folder}/out.%p"]
+        child = [sys.executable, __file__, "--count", "--operators", ",".join(operators)]
+        done = subprocess.run([*words, *child], capture_output=True, text=True, env={**os.environ, "PYTHONMALLOC": ""})
+        if done.returncode:
+            raise SystemExit(done.stderr[-2000:])
+        # Children are forked to try arguments in: each process has dumps of its own.
+        process, order = json.loads(done.stdout.strip().splitlines()[-1])
+        counts = [_total(Path(folder) / f"out.{process}.{number}") for number in range(1, len(order) + 1)]
+    found: dict[str, dict[str, float]] = {}
+    for (name, stage, side), instructions_ in zip(order, counts, strict=True):
+        stages = found.setdefault(name, {})
+        stages[stage] = stages.get(stage, 0.0) + (instructions_ if side == "upper" else -instructions_) / TURNS
+    return found
+
+
+def _total(path: Path) -> int:
+    for line in path.read_text().splitlines():
+        if line.startswith(("totals:", "summary:")):
+            return int(line.split()[1])
+    raise SystemExit(f"{path.name} holds no total")
+
+
+def nanoseconds(operators: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The same stages by the clock."""
+    from referee.anatomy.timing import time_pairs
+    from referee.device.registry import open_device
+
+    device = open_device("cpu")
+    found = {}
+    for name, ladder in ladders(operators):
+        costs = time_pairs([step.pair for step in ladder.steps], device=device, budget_ns=600_000_000)
+        found[name] = {cost.name: cost.hot.point for cost in costs}
+    return found
+
+
+def ranks(values: Sequence[float]) -> list[int]:
+    """The place of each value when they are put in order."""
+    order = sorted(range(len(values)), key=lambda k: values[k])
+    places = [0] * len(values)
+    for place, k in enumerate(order):
+        places[k] = place
+    return places
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    """Rank correlation without ties."""
+    n = len(first)
+    squares = sum((a - b) ** 2 for a, b in zip(ranks(first), ranks(second), strict=True))
+    return 1 - 6 * squares / (n * (n * n - 1))
+
+
+def main() -> None:
+    """Count, time, compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--operators", default=",".join(OPERATORS))
+    parser.add_argument("--count", action="store_true")
+    options = parser.parse_args()
+    chosen = options.operators.split(",")
+    if options.count:
+        count(chosen)
+        return
+    print(machine())
+    counted, timed = instructions(chosen), nanoseconds(chosen)
+    rows, agree = [], 0
+    for name in chosen:
+        stages = [stage for stage in timed[name] if stage in counted[name]]
+        by_clock, by_count = [timed[name][s] for s in stages], [counted[name][s] for s in stages]
+        rank = spearman(by_clock, by_count)
+        top = [set(sorted(stages, key=lambda s, of=of: -of[s])[:2]) for of in (timed[name], counted[name])]
+        good = rank >= MIN_RANK and top[0] == top[1]
+        agree += good
+        rows.append((name, rank, " + ".join(sorted(top[0])), " + ".join(sorted(top[1])), "yes" if good else "NO"))
+    print_table(
+        f"agree (same two largest, rank correlation at least {MIN_RANK}): {agree} of {len(chosen)}",
+        ("operator", "rank", "largest by clock", "largest by instructions", "agrees"),
+        rows,
+    )
+    if agree < MIN_AGREE * len(chosen) / len(OPERATORS):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
