@@ -39,6 +39,13 @@ def leaves():
         raise SystemExit(3)
     return step
 
+def talks():
+    x = torch.randn(8)
+    def step():
+        print("noise")
+        return x + 1
+    return step
+
 def no_batch():
     x = torch.randn(8)
     return lambda: x + 1
@@ -181,6 +188,7 @@ def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (["bench", "{t}:leaves"], 2, "SystemExit"),
         (["bench", "{t}:linaer"], 2, "linear"),
         (["bench", "{t}:linear", "--device", "cuda"], 3, "cuda"),
+        (["bench", "{t}:linear", "--threads", "100000"], 2, "threads"),
         (["bench", "{t}:linear", "--device", "gpu"], 2, "cuda"),
         (["bench", "{t}:linear", "--param", "depth=2"], 2, "depth"),
         (["sweep", "{t}:no_batch"], 2, "batch_size"),
@@ -335,3 +343,27 @@ def test_two_traces_are_held_against_each_other(tmp_path: Path, capsys: pytest.C
     assert found["schema"] == "referee.diff/1"
     assert found["answer"] == "slower"
     assert found["ratio"] == pytest.approx(2.0, rel=0.02)
+
+
+def test_json_stands_alone_although_the_step_prints(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", f"{targets}:talks", "--budget", "50ms", "--json", "-", "--no-progress"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["schema"] == "referee.measurement/1"
+    assert "noise" in captured.err
+
+
+def test_rows_without_any_duration_get_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from referee.trace.builder import TraceBuilder
+
+    builder = TraceBuilder()
+    for number in range(20):
+        builder.launch("cudaLaunchKernel", number * 10_000, 2_000, correlation=number + 1)
+        builder.kernel("k", number * 10_000 + 3_000, 0, correlation=number + 1)
+    (tmp_path / "t.json").write_bytes(builder.to_json())
+    assert run_json("trace", str(tmp_path / "t.json"), capsys=capsys)["verdict"]["regime"] == "cannot-tell"
+
+
+def test_a_lone_surrogate_in_a_name_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = '{"ph": "X", "cat": "cpu_op", "name": "a\\ud800b", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
+    (tmp_path / "t.json").write_text(f'{{"traceEvents": [{row}]}}')
+    assert run_json("trace", str(tmp_path / "t.json"), capsys=capsys)["totals"]["ops"] == 1

@@ -19,8 +19,6 @@ OVERHEAD_FRAC = 0.60
 """From this share of the time per call on, what does not grow with the batch names the regime."""
 COMPUTE_FRAC = 0.40
 """Up to this share, arithmetic does. Between the two the verdict is mixed: the shares are within the fit's error."""
-NEAR_KNEE = 1.25
-"""Under the law of the larger (an asynchronous device), a batch this close to the knee is mixed."""
 
 GROWTH_SETTLES = 0.60
 """Without a fit: the local exponent d ln t / d ln b from which on time grows with the batch; below 1 minus this not."""
@@ -127,12 +125,14 @@ def _read_sum(fit: Fit, point: SweepPoint) -> _Reading:
 def _read_max(fit: Fit, point: SweepPoint) -> _Reading:
     """The larger of the two sides is the time: the other one is hidden, so sides are compared, not added."""
     host_ns = max(0.0, fit.host_ns or 0.0)
-    growing_ns = max(0.0, (fit.fixed_ns or 0.0) + (fit.slope_ns or 0.0) * point.value)
-    frac = host_ns / (host_ns + growing_ns) if host_ns + growing_ns else None
-    if frac is not None:
-        near = host_ns < NEAR_KNEE * growing_ns and growing_ns < NEAR_KNEE * host_ns
-        frac = 0.5 if near else float(host_ns > growing_ns)
-    return _Reading(fixed_frac=frac, evidence=_law_evidence(fit, frac, fixed_ns=host_ns, growing_ns=growing_ns))
+    growing_ns = max(0.0, (fit.slope_ns or 0.0) * point.value)
+    other_ns = max(0.0, fit.fixed_ns or 0.0) + growing_ns
+    total_ns = max(host_ns, other_ns)
+    # Where the host is the longer side nothing of the time grows; else only slope·b of it does.
+    grows_ns = growing_ns if other_ns > host_ns else 0.0
+    frac = (total_ns - grows_ns) / total_ns if total_ns else None
+    evidence = _law_evidence(fit, frac, fixed_ns=total_ns - grows_ns, growing_ns=grows_ns)
+    return _Reading(fixed_frac=frac, evidence=evidence)
 
 
 def _law_evidence(fit: Fit, frac: float | None, *, fixed_ns: float, growing_ns: float) -> tuple[Evidence, ...]:

@@ -43,7 +43,7 @@ def what_is_missing(trace: Trace, totals: Totals) -> str | None:
         return "lost-device-rows" if totals.launches else "no-device-rows"
     if totals.kernels == 0:
         return "no-kernel-rows"
-    if totals.device_rows < 2 or totals.window_ns <= 0:
+    if totals.device_rows < 2 or totals.window_ns <= 0 or totals.busy_ns <= 0:
         return "few-device-rows"
     if totals.launches and 2 * _lost_launches(trace, totals) >= totals.launches:
         return "lost-device-rows"

@@ -11,7 +11,8 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import NoReturn, Protocol
 
 from referee import __version__
@@ -96,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command is None:
             build_parser().print_help()
             return 0
-        return _module(args.command).run(args)
+        with answer_apart(args):
+            return _module(args.command).run(args)
     except RefereeError as error:
         _say(str(error))
         return error.exit_status
@@ -107,6 +109,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`referee … | head`): nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextmanager
+def answer_apart(args: argparse.Namespace) -> Iterator[None]:
+    """Where JSON goes to standard output, what the user's own code prints goes to standard error instead."""
+    args.stdout = sys.stdout
+    if getattr(args, "json", None) != "-":
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -40,6 +40,8 @@ def check_output_arguments(args: argparse.Namespace) -> None:
                 raise OptionError(f"--{option} {path}: there is no directory {parent}.", hint="Create it first.")
             if Path(path).is_dir() or not os.access(parent, os.W_OK):
                 raise OptionError(f"--{option} {path} cannot be written.", hint="Name a file in a writable directory.")
+            # The step may change the working directory.
+            setattr(args, option, os.path.abspath(path))
 
 
 def deliver(record: Record, args: argparse.Namespace) -> None:
@@ -47,7 +49,7 @@ def deliver(record: Record, args: argparse.Namespace) -> None:
     from referee.report.compose import compose
 
     if args.json == "-":
-        sys.stdout.write(to_json(record).decode())
+        args.stdout.write(to_json(record).decode())
     else:
         document = compose(record)
         show(document)

@@ -184,7 +184,7 @@ def record_script(args: argparse.Namespace, *, plan: Plan, options: CaptureOptio
 
 def prepare_directory(path: str) -> Path:
     """The directory, created if need be; one sentence where that is not possible."""
-    directory = Path(path)
+    directory = Path(path).absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,7 +95,7 @@ def show_answer(answer: Answer, args: argparse.Namespace) -> None:
         objects = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
         text = json.dumps(objects, default=str, indent=1) + "\n"
         if args.json == "-":
-            sys.stdout.write(text)
+            args.stdout.write(text)
         else:
             write_atomically(text.encode(), args.json)
         return

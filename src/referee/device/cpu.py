@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from referee.device.host import HostClocked, load_torch
+from referee.errors import OptionError
+
+_THREADS_PER_CORE = 16
+"""Oversubscription by more than this shows nothing that less would not."""
 
 
 class CpuDevice(HostClocked):
@@ -13,5 +19,14 @@ class CpuDevice(HostClocked):
 
 
 def set_threads(threads: int) -> None:
-    """Let torch compute one operation with ``threads`` threads from now on, in this process."""
+    """Let torch compute one operation with ``threads`` threads from now on, in this process.
+
+    Raises :class:`~referee.errors.OptionError` for a number that no machine has cores for: starting that many threads
+    would end the process.
+    """
+    most = _THREADS_PER_CORE * (os.cpu_count() or 1)
+    if threads > most:
+        raise OptionError(
+            f"{threads:,} threads are far more than this machine's cores.", hint=f"Give at most {most:,}."
+        )
     load_torch().set_num_threads(threads)

@@ -22,6 +22,9 @@ _CAUSES: dict[str, str] = {
 }
 """What each regime means, as the beginning of a sentence."""
 
+_ON_CPU = {"compute-bound": "Arithmetic sets the time: it grows with the batch"}
+"""What regimes mean where the host is the device."""
+
 _TONES: dict[str, Tone] = {"compute-bound": "good", "cannot-tell": "note", "mixed": "warn"}
 
 
@@ -37,7 +40,8 @@ def verdict_headline(verdict: Verdict, *, trace: TraceReport | None, context: tu
 
 def verdict_sentence(verdict: Verdict, trace: TraceReport | None) -> str:
     """The regime in one sentence, with the share of the window that carries it and the reason where undecided."""
-    cause = _CAUSES[verdict.regime]
+    on_cpu = trace is None or not trace.totals.device_rows
+    cause = _ON_CPU.get(verdict.regime, _CAUSES[verdict.regime]) if on_cpu else _CAUSES[verdict.regime]
     share = _share(verdict, trace)
     why = reason(verdict.undecided_because)
     text = f"{cause}: {share}" if share and ":" not in cause else f"{cause}{'; ' if share else ''}{share}"

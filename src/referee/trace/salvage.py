@@ -220,4 +220,4 @@ def _number(value: Any) -> msgspec.Raw:
 
 def _clean(value: Any) -> Any:
     """A text without what is not UTF-8; other values as they are."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
+    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if isinstance(value, str) else value
