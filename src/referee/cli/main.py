@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -19,6 +20,8 @@ from referee import __version__
 from referee.errors import OptionError, RefereeError
 
 INTERRUPTED = 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What writing the answer may end in without it being a bug."""
 
 COMMANDS: dict[str, str] = {
     "check": "the main job: bench, sweep, profile, diagnosis, remedies, report",
@@ -109,6 +112,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`referee … | head`): nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _say(f"the answer cannot be written: {error.strerror}.")
+        return 2
 
 
 @contextmanager

@@ -64,6 +64,8 @@ def _is_installed(filename: str) -> bool:
 
 def _passed_user_code(trace: TracebackType | None) -> bool:
     frames = traceback.extract_tb(trace)
+    if frames and "step()" in (frames[-1].line or ""):
+        return True  # a step without Python frames of its own (compiled by TorchScript, a builtin) raised at our call
     return any(not f.filename.startswith((_OWN, "<frozen")) and not _is_installed(f.filename) for f in frames)
 
 
