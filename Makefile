@@ -17,7 +17,7 @@ test: check
 # The XLA bridge fits one version of torch alone, so it has an environment of its own.
 test-xla: $(XLA_STAMP)
 	PJRT_DEVICE=$${PJRT_DEVICE:-CPU} $(XLA_VENV)/bin/python -m pytest tests/device/test_xla.py \
-		tests/device/test_contract.py -k "test_xla or xla or fake or cpu"
+		tests/device/test_contract.py tests/device/test_changes.py -k "test_xla or xla or fake or cpu or test_changes"
 
 $(XLA_STAMP): pyproject.toml
 	$(PYTHON) -m venv $(XLA_VENV)

@@ -173,6 +173,26 @@ def test_a_changing_shape_is_named_as_recompilation(device: XlaDevice) -> None:
     assert found.stages is not None
     assert found.stages["compiles"] == pytest.approx(1.0)
     assert found.stages["compile_ns"] > 10 * found.stages["tracing_ns"]
+    assert all("Dimension 0 of what `ones` makes is " in finding.message for finding in named)
+
+
+def test_the_dimension_of_the_input_that_changes_is_named(device: XlaDevice, matrix: Any) -> None:
+    """A loader with a last batch, or with sequences of any length, hands over another shape with each call."""
+    columns = count(8)
+    batch: Any = None
+
+    def load() -> Any:
+        with torch._C.DisableTorchFunction():
+            return torch.ones(256, next(columns)).to("xla")
+
+    def step() -> Any:
+        nonlocal batch
+        batch = load()
+        return torch.matmul(matrix, batch)
+
+    found = measure(step, device=device, plan=PLAN)
+    (named,) = {finding.message.split(". ", 1)[1] for finding in found.findings if finding.code == "recompiled"}
+    assert named.startswith("Dimension 1 of input 1 of the step (the second argument of `matmul`) is ")
 
 
 def test_a_fixed_shape_compiles_no_more(device: XlaDevice, matrix: Any) -> None:

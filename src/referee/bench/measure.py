@@ -22,6 +22,7 @@ from referee.bench.guards import (
 from referee.bench.loop import cutting, quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.proof import proof_findings, prove
+from referee.bench.recompiled import name_change
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.stopping import rules_of
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
@@ -123,7 +124,8 @@ def measure(
         before=before,
         switches={**_casts(observation), **(switches or {})},
     )
-    return _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=(*findings, *proved))
+    found = _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=(*findings, *proved))
+    return name_change(found, step=step, device=device)
 
 
 def _time(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from referee.device.barrier import settle_outputs
 from referee.device.compilers import compile_counters
-from referee.device.protocol import DeviceTimer, Settling
+from referee.device.protocol import Change, DeviceTimer, Settling
 from referee.errors import PackageMissing
 from referee.records.finding import Scalar
 
@@ -86,6 +86,12 @@ class HostClocked:
     def counters(self) -> Mapping[str, int]:
         """What torch's compiler has counted in this process."""
         return compile_counters()
+
+    def what_changes(self, step: Callable[[], object]) -> Change | None:
+        """Which shape, dtype or Python value differs between a few further calls of ``step``?"""
+        from referee.device.changes import find_change
+
+        return find_change(step, self.settle)
 
     def describe(self) -> Mapping[str, Scalar] | None:
         """``None``: this device is the CPU, which the chip section describes."""

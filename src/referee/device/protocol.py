@@ -6,7 +6,8 @@ them, including two fakes with a virtual clock. Nothing above this layer knows t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -104,3 +105,19 @@ class TellsStages(Protocol):
 
     def stages(self) -> Mapping[str, int]:
         """Nanoseconds (``…_ns``) and counts so far, by stage; always the same keys, so that readings subtract."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What differs from one call of a step to the next, in a sentence, and the figures behind it."""
+
+    words: str
+    evidence: Mapping[str, Scalar]
+
+
+@runtime_checkable
+class TellsChanges(Protocol):
+    """A device that can say why a step was compiled again and again."""
+
+    def what_changes(self, step: Callable[[], object]) -> Change | None:
+        """What differs between a few further calls of ``step``; ``None`` where nothing that can be seen does."""
