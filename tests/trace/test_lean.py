@@ -13,6 +13,7 @@ from referee.trace.columns import Rows
 from referee.trace.gather import GrowingColumns
 from referee.trace.reader import gather, read_trace
 from referee.trace.totals import kernels_per_step, totals
+from referee.trace.unpack import Text
 
 
 def test_recorded_traces_are_the_same(recorded: str, traces_dir: Path):
@@ -31,14 +32,14 @@ def test_ids_that_need_more_than_32_bits_keep_them():
     for index in range(5):
         builder.launch("cudaLaunchKernel", index, 1, correlation=index + (1 << 40) * (index > 2))
         builder.kernel("k", 10 + index, 1, correlation=index + (1 << 40) * (index > 2))
-    trace = gather(MemoryBlob(builder.to_json()), source="x", lean=True).finish(None)
+    trace = gather(Text(blob=MemoryBlob(builder.to_json())), source="x", lean=True).finish(None)
     assert trace.rows.correlation.tolist() == builder.build().rows.correlation.tolist()
     assert trace.links.launch_of.tolist() == builder.build().links.launch_of.tolist()
 
 
 def test_a_column_widens_when_it_must():
     narrow, wide = (
-        gather(MemoryBlob(TraceBuilder().kernel("k", 0, 1, correlation=id_).to_json()), source="x").columns
+        gather(Text(blob=MemoryBlob(TraceBuilder().kernel("k", 0, 1, correlation=id_).to_json())), source="x").columns
         for id_ in (7, 1 << 50)
     )
     assert narrow.take("correlation").tolist() == [7]

@@ -8,6 +8,7 @@ nested value can never complete a list.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,21 @@ import msgspec
 
 from referee.errors import TraceError
 from referee.trace.blob import Blob
+from referee.trace.nested import end_of_object, shallow, value_of_key
 
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_EDGE = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)")')
+EVENT_KEY = '"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"'
+"""What an event begins with, behind its brace."""
+_EDGE = re.compile(rf"\}}\s*,\s*(?=\{{\s*{EVENT_KEY})".encode())
 _SPACE = re.compile(rb"\s*")
 _BOM = b"\xef\xbb\xbf"
 _WINDOW = 1 << 16
 HEAD_LIMIT = 1 << 26
 """How far into an object the event list is looked for at most: nobody's metadata is 64 MiB long."""
+
+_SEARCH_LIMIT = 1 << 23
+"""How far into an object that is not valid JSON its list is looked for."""
+_HINT = "Give a file written by torch.profiler (export_chrome_trace) or Kineto."
 
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -35,6 +43,19 @@ class Opening:
     start: int
     bare: bool
     keys: dict[str, Any]
+    unread: bool = False
+    """The keys before the list are not valid JSON, and were read in part or not at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """What stands behind the bracket that closes the list."""
+
+    keys: dict[str, Any]
+    end: int | None
+    """How many bytes of it belong to the document; ``None``: the text ends before the document does."""
+    unread: bool = False
+    """The keys behind the list are not valid JSON, and were read in part or not at all."""
 
 
 def find_opening(blob: Blob, *, source: str) -> Opening:
@@ -46,12 +67,8 @@ def find_opening(blob: Blob, *, source: str) -> Opening:
         if found is not None:
             return found
         if window >= min(blob.size, HEAD_LIMIT):
-            break
+            return _search_opening(blob, source=source)
         window *= 8
-    raise TraceError(
-        f"{source} holds no list of events: no key traceEvents at its top level.",
-        hint="Give a file written by torch.profiler (export_chrome_trace) or Kineto.",
-    )
 
 
 def _opening_in(head: bytes, *, source: str) -> Opening | None:
@@ -61,16 +78,47 @@ def _opening_in(head: bytes, *, source: str) -> Opening | None:
     if mark == b"[":
         return Opening(start=position + 1, bare=True, keys={})
     if mark != b"{":
-        raise TraceError(
-            f"{source} is not a trace: it does not begin with {{ or [.",
-            hint="Give a file written by torch.profiler (export_chrome_trace) or Kineto.",
-            offset=position,
+        nothing = (
+            "it holds nothing but zero bytes" if head and not head.strip(b"\0") else "it does not begin with { or ["
         )
+        raise TraceError(f"{source} is not a trace: {nothing}.", hint=_HINT, offset=position)
     for match in _KEY.finditer(head, position):
         keys = _keys_of(head[position : match.start()] + b'"traceEvents": []}')
         if keys is not None:
             return Opening(start=match.end(), bare=False, keys=keys)
     return None
+
+
+def _search_opening(blob: Blob, *, source: str) -> Opening:
+    """Find the list behind keys that are not valid JSON, or say why there is none."""
+    head = blob.read(0, _SEARCH_LIMIT)
+    begin = len(_BOM) if head.startswith(_BOM) else 0
+    position = _skip_space(head, begin)
+    # One character for each byte, so that places in one are places in the other.
+    text = head[position:].decode("latin-1")
+    at, complete = value_of_key(text, "traceEvents")
+    if at >= 0 and text[at : at + 1] == "[":
+        before = head[position : position + at] + b"[]}"
+        return Opening(start=position + at + 1, bare=False, keys=_loose_keys(before), unread=True)
+    if at >= 0 and len(text) > at:
+        raise TraceError(
+            f"{source} holds no list of events: its traceEvents, at byte {position + at}, is {_kind_of(text[at:])}.",
+            hint=_HINT,
+            offset=position + at,
+        )
+    if not complete and len(head) == blob.size:
+        raise TraceError(
+            f"{source} ends in the middle, at byte {blob.size}, before its list of events.",
+            hint="Was the disk full, or the process killed while it wrote?",
+            offset=blob.size,
+        )
+    raise TraceError(f"{source} holds no list of events: no key traceEvents at its top level.", hint=_HINT)
+
+
+def _kind_of(text: str) -> str:
+    """What the value at the beginning of ``text`` is, in words."""
+    kinds = {"{": "an object", '"': "a text", "n": "null", "t": "true", "f": "false"}
+    return kinds.get(text[:1], "a number" if text[:1] in "-0123456789" else "no value")
 
 
 def _skip_space(text: bytes, position: int) -> int:
@@ -116,3 +164,31 @@ def _keys_of(text: bytes, *, keep_events: bool = False) -> dict[str, Any] | None
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
     return keys | {"traceEvents": events} if keep_events else keys
+
+
+def read_tail(text: bytes, *, bare: bool) -> Tail:
+    """What ``text``, which follows the list's closing bracket, says; the document may end before it does."""
+    if bare:
+        return Tail(keys={}, end=0)
+    keys = _keys_of(b'{"traceEvents": []' + text)
+    if keys is not None:
+        return Tail(keys=keys, end=len(text))
+    end = end_of_object(text.decode("latin-1"))
+    if end is None:
+        return Tail(keys={}, end=None)
+    own = b'{"traceEvents": []' + text[:end]
+    keys = _keys_of(own)
+    if keys is not None:
+        return Tail(keys=keys, end=end)
+    return Tail(keys=_loose_keys(own), end=end, unread=True)
+
+
+def _loose_keys(text: bytes) -> dict[str, Any]:
+    """The keys of an object with control characters in its texts, or values nested too deeply; else none."""
+    flat = shallow(text.decode("utf-8", "replace"))
+    try:
+        keys = json.loads(flat[0], strict=False) if flat else {}
+    except ValueError:
+        return {}
+    keys.pop("traceEvents", None)
+    return dict(keys)

@@ -1,4 +1,4 @@
-"""How do decoded pieces become one trace? Collects pieces and what was noticed, settles the base time, assembles."""
+"""How do decoded pieces become one trace? Collects pieces, settles the base time, assembles."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from referee.errors import TraceError
-from referee.records.finding import Finding, Scalar, Severity
+from referee.records.finding import Finding
 from referee.records.provenance import Provenance
 from referee.trace.assemble import EventTable, Labels, Surroundings, assemble
 from referee.trace.columns import NONE, BoolColumn, CodeColumn, DeviceProperties, IntColumn, Trace
 from referee.trace.decode import Half, Piece, Vocabulary, narrow, pair_halves
+from referee.trace.noticed import Noticed
 from referee.trace.numbers import Unusual
 
 _LIMIT_NS = 1 << 62
@@ -34,12 +34,7 @@ class Gathering:
     halves: list[Half] = field(default_factory=list)
     events: int = 0
     """How many events were read."""
-    findings: list[Finding] = field(default_factory=list)
-    truncated: bool = False
-    skipped: list[int] = field(default_factory=list)
-    """Byte offsets of events that could not be read."""
-    repaired: list[int] = field(default_factory=list)
-    """Byte offsets of text that was read although it is not valid JSON."""
+    noticed: Noticed = field(default_factory=Noticed)
 
     def __post_init__(self) -> None:
         self.columns = GrowingColumns(lean=self.lean)
@@ -50,35 +45,12 @@ class Gathering:
         self.halves.extend(half._replace(place=half.place + self.events) for half in piece.halves)
         self.events += piece.events
 
-    def note(self, code: str, severity: Severity, message: str, *, hint: str = "", **evidence: Scalar) -> None:
-        """Add a finding."""
-        self.findings.append(Finding(code=code, severity=severity, message=message, evidence=evidence, hint=hint))
-
-    def truncated_at(self, byte: int, *, after: int) -> None:
-        """Say that the text ends at ``byte``, the last whole event having ended at ``after``."""
-        self.truncated = True
-        self.note(
-            "truncated",
-            "warning",
-            f"The file ends in the middle, at byte {byte}: the {self.events} events before byte {after} were read.",
-            hint="Was the disk full, or the process killed while it wrote? Totals are those of the part that is there.",
-            byte=byte,
-            last_event_end=after,
-            events=self.events,
-        )
-
     def finish(self, provenance: Provenance | None) -> Trace:
         """The trace. Raises :class:`~referee.errors.TraceError` if there is not one event."""
         if self.events == 0:
-            raise TraceError(
-                f"{self.source} ends before its first whole event."
-                if self.truncated
-                else f"{self.source} holds no events.",
-                hint="Was the profiler's schedule active while it recorded?",
-            )
-        self._pair_halves()
-        self._note_repairs()
-        base, table, labels = self._table()
+            raise self.noticed.nothing_read(self.source)
+        findings = [*self.noticed.findings(self.events), *self._pair_halves()]
+        base, table, labels, unusable = self._table()
         devices = device_properties(self.keys.pop("deviceProperties", None))
         surroundings = Surroundings(
             source=self.source,
@@ -86,51 +58,37 @@ class Gathering:
             events=self.events,
             devices=devices,
             metadata=self.keys,
-            findings=tuple(self.findings),
+            findings=(*findings, *unusable),
             provenance=provenance,
         )
         return assemble(table, labels=labels, surroundings=surroundings, lean=self.lean)
 
-    def _pair_halves(self) -> None:
+    def _pair_halves(self) -> tuple[Finding, ...]:
+        """Begin and end events as rows; a finding on those that stay alone."""
         if not self.halves:
-            return
+            return ()
         paired, alone = pair_halves(self.halves, words=self.words)
         # Their places are those of the file already.
         self.columns.append(paired, place=0)
-        if alone:
-            self.note(
-                "unpaired-events",
-                "warning",
-                f"{alone} begin or end events have no counterpart on their thread and were left out.",
-                events=alone,
-            )
-
-    def _note_repairs(self) -> None:
-        for code, offsets, said in (
-            (
-                "repaired",
-                self.repaired,
-                "The text is no valid JSON in {n} places, the first at byte {at}: read anyway.",
+        if not alone:
+            return ()
+        return (
+            Finding(
+                code="unpaired-events",
+                severity="warning",
+                message=f"{alone} begin or end events have no counterpart on their thread and were left out.",
+                evidence={"events": alone},
             ),
-            ("skipped-events", self.skipped, "{n} events could not be read, the first at byte {at}: left out."),
-        ):
-            if offsets:
-                message = said.format(n=len(offsets), at=offsets[0])
-                self.note(code, "warning", message, places=len(offsets), byte=offsets[0])
+        )
 
-    def _table(self) -> tuple[int, EventTable, Labels]:
+    def _table(self) -> tuple[int, EventTable, Labels, tuple[Finding, ...]]:
         columns = self.columns
         base, start, usable = rebase(columns.take("start_ns"), columns.unusual_start)
         usable[[at for at, exact in columns.unusual_duration.items() if exact is not None]] = False
         chosen: slice | BoolColumn = slice(None)
+        findings: tuple[Finding, ...] = ()
         if not usable.all():
-            lost = int((~usable).sum())
-            self.note(
-                "unusable-times",
-                "warning",
-                f"{lost} events have a start or a duration that is no time, or lies 146 years away: left out.",
-                events=lost,
-            )
+            findings = (_unusable(int((~usable).sum())),)
             chosen = usable
         name, names = recode(columns.take("name")[chosen], self.words.names, as_text)
         category, categories = recode(columns.take("category")[chosen], self.words.categories, as_text)
@@ -144,7 +102,16 @@ class Gathering:
             thread=thread,
             **{column: columns.take(column)[chosen] for column in rest},
         )
-        return base, table, Labels(names=names, categories=categories, threads=threads)
+        return base, table, Labels(names=names, categories=categories, threads=threads), findings
+
+
+def _unusable(lost: int) -> Finding:
+    return Finding(
+        code="unusable-times",
+        severity="warning",
+        message=f"{lost} events have a start or a duration that is no time, or lies 146 years away: left out.",
+        evidence={"events": lost},
+    )
 
 
 class GrowingColumns:

@@ -10,19 +10,21 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
+from referee.errors import TraceError
 from referee.records.provenance_file import load_provenance
 from referee.trace.blob import Blob, MemoryBlob
 from referee.trace.columns import Trace
 from referee.trace.crew import read_ahead
 from referee.trace.decode import Piece, decode, tabulate
-from referee.trace.document import Opening, find_opening, split_tail
+from referee.trace.document import Opening, Tail, find_opening, read_tail, split_tail
 from referee.trace.gather import Gathering
 from referee.trace.memory import return_large_blocks
+from referee.trace.noticed import Noticed
 from referee.trace.pieces import PieceReader, collector_paused, plan_cuts
 from referee.trace.salvage import walk
 from referee.trace.source import open_text
+from referee.trace.unpack import Text
 
 
 def read_trace(path: str | os.PathLike[str], *, lean: bool = False) -> Trace:
@@ -38,28 +40,31 @@ def read_trace(path: str | os.PathLike[str], *, lean: bool = False) -> Trace:
     if lean:
         return_large_blocks()
     with open_text(source) as text:
-        gathering = gather(text.blob, source=source, cut_short=text.cut_short, lean=lean)
-        if text.encoding != "utf-8":
-            gathering.note("repaired", "info", f"The text is {text.encoding}, not UTF-8: it was converted.")
+        gathering = gather(text, source=source, lean=lean)
     return gathering.finish(load_provenance(source))
 
 
 def parse_trace(data: bytes, *, source: str = "<memory>") -> Trace:
     """Read a trace from the bytes of a JSON file; see :func:`read_trace`."""
-    return gather(MemoryBlob(data), source=source).finish(None)
+    return gather(Text(blob=MemoryBlob(data)), source=source).finish(None)
 
 
-def gather(blob: Blob, *, source: str, cut_short: bool = False, lean: bool = False) -> Gathering:
-    """Collect the events of a JSON text; ``cut_short``: it is known to be only the beginning of one."""
-    gathering = Gathering(source=source, lean=lean)
-    opening = find_opening(blob, source=source)
+def gather(text: Text, *, source: str, lean: bool = False) -> Gathering:
+    """Collect the events of a JSON text."""
+    blob = text.blob
+    gathering = Gathering(source=source, lean=lean, noticed=Noticed.of(text))
+    try:
+        opening = find_opening(blob, source=source)
+    except TraceError as error:
+        if text.damage is None or error.offset != blob.size:
+            raise
+        raise gathering.noticed.nothing_read(source) from error
     gathering.keys.update(opening.keys)
+    gathering.noticed.unread_keys |= opening.unread
     with collector_paused():
         cuts = plan_cuts(blob, opening.start)
         ahead = {} if lean else read_ahead(blob, cuts, words=gathering.words)
-        position = _Splicer(blob, opening, gathering).run(cuts, ahead)
-    if cut_short and not gathering.truncated:
-        gathering.truncated_at(blob.size, after=position)
+        _Splicer(blob, opening, gathering).run(cuts, ahead)
     return gathering
 
 
@@ -76,8 +81,8 @@ class _Splicer:
         self._gathering = gathering
         self._reader = PieceReader(blob, gathering.words)
 
-    def run(self, cuts: Sequence[int], ahead: dict[int, Piece | None]) -> int:
-        """Take all pieces and the rest behind the last cut; answers where the last event, or the list, ended.
+    def run(self, cuts: Sequence[int], ahead: dict[int, Piece | None]) -> None:
+        """Take all pieces and the rest behind the last cut.
 
         ``ahead`` holds what was read already of the stretches from one cut to the next, by their numbers.
         """
@@ -94,35 +99,40 @@ class _Splicer:
                 continue
             position, ended = self._walk(position, cuts[index + 1])
             if ended:
-                return position
+                return
             index = min(max(bisect_left(cuts, position + 1) - 1, index), len(cuts) - 1)
-        return self._rest(position)
+        self._rest(position)
 
-    def _rest(self, position: int) -> int:
+    def _rest(self, position: int) -> None:
         """The last events and what stands behind the list."""
         body = self._blob.read(position, self._blob.size - position)
         last = split_tail(body, bare=self._opening.bare)
         piece = decode(last[0], words=self._gathering.words) if last else None
         if last is None or piece is None:
-            return self._walk(position, self._blob.size)[0]
+            self._walk(position, self._blob.size)
+            return
         self._gathering.keys.update(last[1])
         self._gathering.add(piece)
-        return self._blob.size
 
     def _walk(self, start: int, stop: int) -> tuple[int, bool]:
         """Take a stretch event by event; answers where that ended, and whether it was the end of the list."""
         gathering, blob = self._gathering, self._blob
         found = walk(blob, start=start, stop=stop)
         gathering.add(tabulate(found.events, words=gathering.words))
-        gathering.skipped.extend(found.skipped)
-        gathering.repaired.extend(found.repaired)
-        tail = self._tail_keys(found.end) if found.closed and not self._opening.bare else {}
-        if found.exhausted or tail is None:
-            gathering.truncated_at(blob.size, after=found.end)
-        gathering.keys.update(tail or {})
+        gathering.noticed.add(found)
+        if found.exhausted:
+            gathering.noticed.ends_early(blob, after=found.end)
+        elif found.closed:
+            rest = blob.read(found.end, blob.size - found.end)
+            self._take_tail(rest, read_tail(rest, bare=self._opening.bare), at=found.end)
         return found.end, found.closed or found.exhausted
 
-    def _tail_keys(self, end: int) -> dict[str, Any] | None:
-        """The keys behind the closing bracket at ``end``."""
-        tail = split_tail(b"]" + self._blob.read(end, self._blob.size - end), bare=False)
-        return None if tail is None else tail[1]
+    def _take_tail(self, rest: bytes, tail: Tail, *, at: int) -> None:
+        """Take the keys behind the list, which ended at byte ``at``, and notice what stands behind the document."""
+        noticed = self._gathering.noticed
+        self._gathering.keys.update(tail.keys)
+        noticed.unread_keys |= tail.unread
+        if tail.end is None:
+            noticed.ends_early(self._blob, after=at, in_keys=True)
+        else:
+            noticed.trails(rest[tail.end :], at=at + tail.end)

@@ -17,10 +17,14 @@ import msgspec
 from referee.trace.blob import Blob
 from referee.trace.columns import NONE
 from referee.trace.decode import EventArgs, FileEvent
-from referee.trace.document import split_tail
+from referee.trace.document import EVENT_KEY, read_tail
+from referee.trace.nested import shallow
 from referee.trace.requote import requote
 
-_SPACE = re.compile(r"[\s,]*")
+_SPACE = re.compile(r"[\s,\x00]*")
+_STRAY = re.compile(rf"\]\s*,?\s*(?=\{{\s*{EVENT_KEY})")
+"""A closing bracket behind which further events stand."""
+_VALUE = re.compile(r'[\[{"\-0-9tfnNI]')
 _BOUNDARY = re.compile(r"\}\s*,\s*(?=\{\s*\")")
 _CLOSE = re.compile(r"\}\s*(?=\])")
 _LONGEST_INT = 40
@@ -55,6 +59,10 @@ class Walk:
     """Where each event began that could not be read."""
     repaired: list[int] = field(default_factory=list)
     """Where each event began that is not valid JSON and was read all the same."""
+    strangers: list[int] = field(default_factory=list)
+    """Where each entry of the list began that is a value of its own, but no object: no event."""
+    deep: list[int] = field(default_factory=list)
+    """Where each event began of which values nested too deeply were left out."""
     end: int = 0
     """Where the last whole event ended, or the bracket that closes the list."""
     closed: bool = False
@@ -110,7 +118,14 @@ class _Walker:
                 return False
             self._load(_MARGIN)
             return True
+        if "\0" in (space.group() if space else ""):
+            found.repaired.append(self._at)
         if self._text[self._position] == "]":
+            stray = _STRAY.match(self._text, self._position)
+            if stray:
+                found.repaired.append(self._at)
+                self._advance(stray.end())
+                return True
             self._advance(self._position + 1)
             found.closed, found.end = True, self._at
             return False
@@ -120,16 +135,23 @@ class _Walker:
 
     def _take_event(self) -> bool:
         """Read the event here, or skip it."""
-        value, after = _scan(self._text, self._position)
-        if after is None and len(self._text) - self._position < _MARGIN and self._window_ends_early():
+        read = _scan(self._text, self._position)
+        if read is None and len(self._text) - self._position < _MARGIN and self._window_ends_early():
             self._load(_MARGIN)
-            value, after = _scan(self._text, self._position)
-        if after is None:
+            read = _scan(self._text, self._position)
+        if read is None:
             return self._take_damaged()
         began = self._at
-        if not _is_valid(self._text[self._position : after]):
+        if not isinstance(read.value, dict):
+            self._found.strangers.append(began)
+            self._advance(read.end)
+            self._found.end = self._at
+            return True
+        if read.deep:
+            self._found.deep.append(began)
+        elif not _is_valid(self._text[self._position : read.end]):
             self._found.repaired.append(began)
-        self._keep(value, after)
+        self._keep(read.value, read.end)
         return True
 
     def _window_ends_early(self) -> bool:
@@ -149,33 +171,50 @@ class _Walker:
             self._found.exhausted = True
             return False
         end = boundary.start() + 1 if boundary else (close or 0)
-        value, after = _scan(requote(self._text[self._position : end]), 0)
-        if after is None:
+        read = _scan(requote(self._text[self._position : end]), 0)
+        if read is None or not isinstance(read.value, dict):
             self._found.skipped.append(self._at)
             self._advance(end)
             self._found.end = self._at
         else:
             self._found.repaired.append(self._at)
-            self._keep(value, end)
+            self._keep(read.value, end)
         return True
 
     def _closing(self) -> int | None:
         """Where the event here ends, if what follows is the end of the list and of the file; else the text is cut."""
         for match in list(_CLOSE.finditer(self._text, self._position))[-_MOST_CLOSES:]:
-            tail = self._text[match.end() :].encode("utf-8", "surrogateescape")
-            if split_tail(tail, bare=False) is not None or tail.strip() == b"]":
+            behind = self._text[match.end() + 1 :].encode("utf-8", "surrogateescape")
+            tail = read_tail(behind, bare=False)
+            if (tail.end is not None and not tail.unread) or not behind.strip():
                 return match.start() + 1
         return None
 
 
-def _scan(text: str, position: int) -> tuple[Any, int | None]:
-    """The object that begins at ``position`` and where it ends; ``None`` for the end if none can be read there."""
-    if text[position : position + 1] != "{":
-        return None, None
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """A value, where it ends, and whether something in it was nested too deeply and left out."""
+
+    value: Any
+    end: int
+    deep: bool = False
+
+
+def _scan(text: str, position: int) -> _Read | None:
+    """The value that begins at ``position``; ``None`` if none can be read there."""
+    if _VALUE.match(text, position) is None:
+        return None
     try:
-        return _SCANNER.raw_decode(text, position)
+        value, end = _SCANNER.raw_decode(text, position)
+        return _Read(value=value, end=end)
+    except ValueError:
+        return None
+    except RecursionError:
+        flat = shallow(text, position)
+    try:
+        return _Read(value=_SCANNER.decode(flat[0]), end=flat[1], deep=True) if flat else None
     except (ValueError, RecursionError):
-        return None, None
+        return None
 
 
 def _is_valid(text: str) -> bool:

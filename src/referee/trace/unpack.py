@@ -1,36 +1,26 @@
 """What is the text inside this file? gzip, zstandard, zip and tar in any nesting, and UTF-16, told by first bytes.
 
-Unpacked text lies in a scratch file without a name, so that several processes can read it at any offset. Compressed
-data that ends early or is damaged gives what came before.
+Unpacked text lies in a scratch file without a name, so that several processes can read it at any offset. Packed data
+that ends early or is damaged gives what came before, and says where it broke.
 """
 
 from __future__ import annotations
 
 import codecs
-import io
 import os
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
-
-import zstandard
-from isal import isal_zlib
+from dataclasses import dataclass, field, replace
 
 from referee.errors import TraceError
+from referee.trace.archive import TAR, TAR_AT, ZIP, Listing, Member, Unreadable, copy_member, list_tar, list_zip
 from referee.trace.blob import Blob, FileBlob
+from referee.trace.inflate import CHUNK, GZIP, ZSTD, Damage, gunzip, unzstd
 
-_CHUNK = 1 << 16
-"""Packed bytes taken at a time: deflate makes at most 66 MiB of them."""
-_GZIP, _ZSTD, _ZIP, _TAR = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"ustar"
-_TAR_MAGIC_AT = 257
-_DAMAGED = cast("type[Exception]", isal_zlib.error)
 _MOST_LAYERS = 5
 """A trace in a tar in a zip, each compressed, is as deep as anybody has nested one."""
+_EMPTY_ZIP = b"PK\x05\x06"
 SPILL_BYTES = 1 << 30
 """A scratch file is kept in memory up to this size, and goes to the directory for temporary files beyond it."""
 BOMB_BYTES = 1 << 28
@@ -42,14 +32,16 @@ TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst")
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """The text of a source; ``cut_short``: compressed data ended in the middle, or was damaged."""
+    """The text of a source, and what is broken about the packed data that it came from: the outermost layer's."""
 
     blob: Blob
-    cut_short: bool = False
+    damage: Damage | None = None
     encoding: str = "utf-8"
     """The encoding that the text was converted from."""
     inside: tuple[str, ...] = field(default=())
     """The members of archives on the way to the text."""
+    packed: bool = False
+    """The text's bytes are not the file's."""
 
 
 class _TooMuch(Exception):
@@ -85,8 +77,8 @@ class Scratch:
     def _spill(self) -> None:
         """Move what is there to disk."""
         other, kept = self._temporary(), FileBlob(self.descriptor)
-        for offset in range(0, self.size, _CHUNK):
-            os.write(other, kept.read(offset, _CHUNK))
+        for offset in range(0, self.size, CHUNK):
+            os.write(other, kept.read(offset, CHUNK))
         kept.close()
         self.descriptor, self._on_disk = other, True
 
@@ -106,182 +98,129 @@ class Unpacker:
         """The text in ``blob``, of the archive's ``member`` if one is named.
 
         Raises :class:`~referee.errors.TraceError` if an archive holds no trace, several of which none is named, or a
-        member that cannot be read.
+        member that cannot be read, and if packed data breaks before it gave anything.
         """
-        cut_short = False
+        damages: list[Damage] = []
         inside: list[str] = []
-        for _ in range(_MOST_LAYERS):
-            head = blob.read(0, _TAR_MAGIC_AT + len(_TAR))
-            if head.startswith(_GZIP):
-                blob, cut = self._fill(blob, gunzip)
-            elif head.startswith(_ZSTD):
-                blob, cut = self._fill(blob, unzstd)
-            elif head.startswith(_ZIP):
-                blob, cut = self._zip_member(blob, member, inside), False
-            elif head[_TAR_MAGIC_AT:] == _TAR:
-                blob, cut = self._tar_member(blob, member, inside), False
-            else:
+        packed = False
+        for layer in range(_MOST_LAYERS):
+            unpacked = self._layer(blob, member, inside, damages, within="the file" if layer == 0 else "what it held")
+            if unpacked is None:
                 break
-            cut_short |= cut
+            blob, packed = unpacked, True
+            if blob.size == 0:
+                self._refuse_empty(damages)
         encoding = utf_16_of(blob.read(0, 4))
         if encoding is not None:
-            blob = self._fill(blob, lambda packed, out: convert(packed, out, encoding))[0]
-        return Text(blob=blob, cut_short=cut_short, encoding=encoding or "utf-8", inside=tuple(inside))
+            blob = self._fill(blob, lambda text, out: convert(text, out, encoding))[0]
+        return Text(
+            blob=blob,
+            damage=damages[0] if damages else None,
+            encoding=encoding or "utf-8",
+            inside=tuple(inside),
+            packed=packed or encoding is not None,
+        )
 
-    def _fill(self, packed: Blob, convert: Callable[[Blob, Scratch], bool]) -> tuple[Blob, bool]:
+    def _layer(
+        self, blob: Blob, member: str | None, inside: list[str], damages: list[Damage], *, within: str
+    ) -> Blob | None:
+        """What is packed in ``blob``; ``None`` if that is no packed data."""
+        head = blob.read(0, TAR_AT + len(TAR))
+        found: list[Damage | None] = []
+        if head.startswith(GZIP):
+            blob, damage = self._fill(blob, gunzip)
+            found.append(damage)
+        elif head.startswith(ZSTD):
+            blob, damage = self._fill(blob, unzstd)
+            found.append(damage)
+        elif head.startswith((ZIP, _EMPTY_ZIP)):
+            blob = self._member(blob, list_zip, member, inside, found)
+        elif head[TAR_AT:] == TAR:
+            blob = self._member(blob, list_tar, member, inside, found)
+        else:
+            return None
+        damages.extend(replace(damage, within=within) for damage in found if damage is not None)
+        return blob
+
+    def _refuse_empty(self, damages: list[Damage]) -> None:
+        if damages:
+            raise TraceError(
+                f"{self._source} cannot be unpacked: {_uncapitalised(damages[0].said())}, before it gave any text.",
+                hint="Copy the file once more from where it was written.",
+                offset=damages[0].byte,
+            )
+        raise TraceError(f"{self._source} unpacks to nothing.", hint="Was the profiler stopped before it was written?")
+
+    def _fill(self, packed: Blob, convert: Callable[[Blob, Scratch], Damage | None]) -> tuple[Blob, Damage | None]:
         scratch = Scratch()
         self._stack.callback(scratch.close)
         try:
-            cut = convert(packed, scratch)
+            damage = convert(packed, scratch)
         except _TooMuch as error:
             raise TraceError(
                 f"{self._source} unpacks to over {BOMB_RATIO} times its size: that is no trace.",
                 hint="If it is one, unpack it first and give the unpacked file.",
             ) from error
-        return FileBlob(scratch.descriptor), cut
+        return FileBlob(scratch.descriptor), damage
 
-    def _zip_member(self, blob: Blob, member: str | None, inside: list[str]) -> Blob:
+    def _member(
+        self,
+        blob: Blob,
+        list_members: Callable[[Blob], Listing],
+        member: str | None,
+        inside: list[str],
+        found: list[Damage | None],
+    ) -> Blob:
+        """The text of the member that is meant; what is broken about it or the archive is added to ``found``."""
         try:
-            with zipfile.ZipFile(as_file(blob)) as archive:
-                names = [info.filename for info in archive.infolist() if not info.is_dir()]
-                name = self._choose(names, member, inside)
-                with archive.open(name) as file:
-                    return self._copy(file, packed=blob)
-        except TraceError:
-            raise
-        except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, EOFError, ValueError) as error:
-            raise TraceError(f"{self._source} is a damaged or unreadable zip archive: {error}.") from error
+            listing = list_members(blob)
+            chosen = self._choose(listing, member, inside)
+            text, damage = self._fill(blob, lambda packed, out: copy_member(packed, chosen, out))
+        except Unreadable as error:
+            kind = "zip" if list_members is list_zip else "tar"
+            raise TraceError(
+                f"{self._source} is a {kind} archive that cannot be read: {error}.",
+                hint="Unpack it with its own tool and give the trace file.",
+            ) from error
+        found.append(damage or listing.damage)
+        return text
 
-    def _tar_member(self, blob: Blob, member: str | None, inside: list[str]) -> Blob:
-        try:
-            with tarfile.open(fileobj=as_file(blob), mode="r:") as archive:
-                files = {info.name: info for info in archive if info.isfile()}
-                name = self._choose(list(files), member, inside)
-                file = archive.extractfile(files[name])
-                if file is None:
-                    raise TraceError(f"{self._source}!{name} is no file.")
-                return self._copy(file, packed=blob)
-        except TraceError:
-            raise
-        except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-            raise TraceError(f"{self._source} is a damaged tar archive: {error}.") from error
-
-    def _choose(self, names: list[str], member: str | None, inside: list[str]) -> str:
+    def _choose(self, listing: Listing, member: str | None, inside: list[str]) -> Member:
         """The member that is meant: the one named, else the only one that is called like a trace."""
+        names = list(dict.fromkeys(one.name for one in listing.members))
         likely = [name for name in names if name.endswith(TRACE_SUFFIXES)] or names
         wanted = [name for name in names if name == member] if member and not inside else likely
         if len(wanted) == 1:
             inside.append(wanted[0])
-            return wanted[0]
+            return listing.named(wanted[0])
         shown = ", ".join(sorted(likely)[:6]) + (" …" if len(likely) > 6 else "")
         if not likely:
             raise TraceError(f"{self._source} is an archive without a file in it.")
         if member and not inside:
-            raise TraceError(f"{self._source} has no member {member!r}.", hint=f"It holds: {shown}.")
+            cut = " as far as it can be read" if listing.damage else ""
+            raise TraceError(f"{self._source} has no member {member!r}{cut}.", hint=f"It holds: {shown}.")
         raise TraceError(
             f"{self._source} holds {len(likely)} files, and none is named.",
             hint=f"Write {self._source}!MEMBER, with one of: {shown}.",
         )
 
-    def _copy(self, file: Any, *, packed: Blob) -> Blob:
-        def copy(_: Blob, out: Scratch) -> bool:
-            out.consumed = packed.size
-            while chunk := file.read(_CHUNK):
-                out.write(chunk)
-            return False
 
-        return self._fill(packed, copy)[0]
+def _uncapitalised(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
-class BlobFile(io.RawIOBase):
-    """A blob as a binary file that can be read and searched, for the archive readers."""
-
-    def __init__(self, blob: Blob) -> None:
-        self._blob = blob
-        self._at = 0
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read from where it stands."""
-        count = self._blob.read_into(memoryview(buffer).cast("B"), self._at)
-        self._at += count
-        return count
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._blob.size}[whence]
-        self._at = max(base + offset, 0)
-        return self._at
-
-    def tell(self) -> int:
-        """Where it stands."""
-        return self._at
-
-
-def as_file(blob: Blob) -> BinaryIO:
-    """A blob as a buffered binary file."""
-    return io.BufferedReader(BlobFile(blob))
-
-
-def gunzip(packed: Blob, out: Scratch) -> bool:
-    """Unpack all gzip members; answers whether one ended early or was damaged."""
-    stream = isal_zlib.decompressobj(wbits=31)
-    offset = 0
-    waiting = b""
-    while True:
-        chunk = waiting or packed.read(offset, _CHUNK)
-        if not waiting:
-            offset += len(chunk)
-        if not chunk:
-            return not stream.eof
-        out.consumed = offset
-        try:
-            out.write(stream.decompress(chunk))
-        except _DAMAGED:
-            return True
-        waiting = stream.unused_data if stream.eof else b""
-        if stream.eof:
-            waiting += packed.read(offset, _CHUNK)
-            offset += _CHUNK
-            if not waiting.startswith(_GZIP):
-                # Padding or other bytes behind the last member are no part of it.
-                return False
-            stream = isal_zlib.decompressobj(wbits=31)
-
-
-def unzstd(packed: Blob, out: Scratch) -> bool:
-    """Unpack all zstandard frames; answers whether one was damaged (one that ends early cannot be told here)."""
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-    try:
-        with as_file(packed) as file, decompressor.stream_reader(file, read_across_frames=True) as stream:
-            while chunk := stream.read(_CHUNK):
-                out.consumed = file.tell()
-                out.write(chunk)
-    except zstandard.ZstdError:
-        return True
-    return False
-
-
-def convert(packed: Blob, out: Scratch, encoding: str) -> bool:
+def convert(packed: Blob, out: Scratch, encoding: str) -> None:
     """Convert text to UTF-8; what is no text becomes the replacement character."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     for chunk in chunks(packed):
         out.write(decoder.decode(chunk).encode("utf-8", "replace"))
     out.write(decoder.decode(b"", final=True).encode("utf-8", "replace"))
-    return False
 
 
 def chunks(blob: Blob) -> Iterator[bytes]:
     """A blob from its beginning to its end."""
     offset = 0
-    while chunk := blob.read(offset, _CHUNK):
+    while chunk := blob.read(offset, CHUNK):
         offset += len(chunk)
         yield chunk
 
