@@ -3,6 +3,9 @@
 Every third quad compares a side with itself, A and B in turn, in the same slots as the others: what the machine does to
 A against A it does to B against A as well, so that reading bounds what may be called a difference. B has its turn so
 that both sides are called equally often and after the same things: the order of quads is its own mirror image.
+
+A block that follows another side's is preceded by one untimed call of its own: two sides whose weights push each other
+out of the caches are compared warm, as provenance says.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from referee.bench.measure import Seen, settle_words
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.sampling import SLICE_NS, STOLEN_FRAC
 from referee.bench.warmup import FirstCall, moved_counters, warm_up
-from referee.device.protocol import Device
+from referee.device.protocol import Device, Settling
 from referee.device.provenance import MachineMark, Source, collect, mark_machine
 from referee.errors import OptionError
 from referee.records.compare import Comparison, Pair, Side
@@ -38,7 +41,7 @@ from referee.stats.paired import (
     ratio_estimate,
 )
 from referee.stats.summary import FloatArray, summarise
-from referee.units import NS_PER_S
+from referee.units import NS_PER_MS, NS_PER_S
 
 COMPARED = ("switches.compile",)
 """What two candidates may differ in without being asked: whether the code is compiled is what is compared most."""
@@ -60,6 +63,9 @@ gives the same order again, half a turn later: no side is favoured by what came 
 _CHECK_QUADS = 200
 """Quads before an answer may end the comparison early: each look is another chance of a wrong answer, and few quads
 are what a busy machine leaves."""
+
+_PRIMED_NS = NS_PER_MS
+"""Calls longer than this are not preceded by an untimed one."""
 
 _DECIDED_SHARE = 0.5
 """An answer may end the comparison early once half of the budget is used."""
@@ -87,10 +93,17 @@ class _Ready:
     calls: int
     call_ns: int
     """Settled time of single calls at the end of the warm-up."""
+    primed: bool
+    """Whether a block that follows another side's is preceded by an untimed call (:func:`_primes`)."""
     overhead: Overhead
     warmup: Warmup
     provenance: Provenance
     blocks: list[Block] = field(default_factory=list)
+
+    def prime(self, device: Device) -> None:
+        """Bring back into the caches what the other side pushed out."""
+        if self.primed:
+            device.settle(self.candidate.step())
 
     def block(self, device: Device, *, side: Literal["a", "b"]) -> QuadBlock:
         """One more block of this candidate as a part of a quad."""
@@ -151,6 +164,20 @@ class _Quads:
     pairs: list[list[tuple[QuadBlock, ...]]]
     aa: list[tuple[QuadBlock, ...]] = field(default_factory=list)
     stop_reason: str = "not started"
+    last: Step | None = None
+    """What was called last: the caches hold what belongs to it."""
+
+    def take(self, a: _Ready, b: _Ready, *, device: Device, mirrored: bool) -> tuple[QuadBlock, ...]:
+        """One more quad of ``a`` and ``b``: A B B A, or B A A B."""
+        order: tuple[Literal["a", "b"], ...] = ("b", "a", "a", "b") if mirrored else ("a", "b", "b", "a")
+        quad = []
+        for name in order:
+            side = a if name == "a" else b
+            if side.candidate.step is not self.last:
+                side.prime(device)
+                self.last = side.candidate.step
+            quad.append(side.block(device, side=name))
+        return tuple(quad)
 
 
 def _prepare(
@@ -195,6 +222,7 @@ def _prepare(
         candidate=candidate,
         calls=calls,
         call_ns=warmed.one_ns,
+        primed=_primes(warmed.one_ns, device=device),
         overhead=own,
         warmup=warmed.record,
         provenance=provenance,
@@ -209,16 +237,15 @@ def _take_quads(
     start_ns = device.now_ns()
     until_ns = start_ns + plan.budget_ns
     check_at = _CHECK_QUADS
-    least = _least_quads(ready)
     taken = 0
     try:
         for kind, mirrored in cycle(_ORDER):
             for index, other in enumerate(others):
                 if kind == "pair":
-                    quads.pairs[index].append(_quad(first, other, device=device, mirrored=mirrored))
+                    quads.pairs[index].append(quads.take(first, other, device=device, mirrored=mirrored))
                 else:
                     itself = first if kind == "a" else other
-                    quads.aa.append(_quad(itself, itself, device=device, mirrored=mirrored))
+                    quads.aa.append(quads.take(itself, itself, device=device, mirrored=mirrored))
             taken += kind == "pair"
             now_ns = device.now_ns()
             used = (now_ns - start_ns) / plan.budget_ns
@@ -228,7 +255,7 @@ def _take_quads(
             if taken >= check_at:
                 check_at = int(taken * 1.25) + 1
                 progress(Progress(stage="comparing", frac=min(1.0, used), blocks=4 * taken))
-                if used >= _DECIDED_SHARE and _all_decided(quads, least=least):
+                if used >= _DECIDED_SHARE and _all_decided(quads, sides=ready):
                     quads.stop_reason = "precise"
                     return
     except KeyboardInterrupt:
@@ -237,27 +264,35 @@ def _take_quads(
         quads.stop_reason = "interrupted"
 
 
-def _quad(a: _Ready, b: _Ready, *, device: Device, mirrored: bool) -> tuple[QuadBlock, ...]:
-    order: tuple[Literal["a", "b"], ...] = ("b", "a", "a", "b") if mirrored else ("a", "b", "b", "a")
-    return tuple((a if side == "a" else b).block(device, side=side) for side in order)
-
-
 def _least_quads(ready: Sequence[_Ready]) -> int:
     """How many clean quads an answer needs: fewer where a single call is longer than a slice."""
     long = all(side.calls == 1 and side.call_ns > SLICE_NS for side in ready)
     return MIN_LONG_QUADS if long else MIN_QUADS
 
 
-def _ratios(quads: Sequence[Sequence[QuadBlock]], *, least: int) -> FloatArray:
-    """The ratios an answer stands on: balanced over both orders, except for long calls, which have few quads and
-    refill the caches in a small part of their time."""
-    return quad_ratios(quads) if least == MIN_LONG_QUADS else balanced_ratios(quads)
+def _primes(call_ns: int, *, device: Device) -> bool:
+    """Is one untimed call worth its time?
+
+    Separately built twins of Linear(512, 512), a call a block, scatter half as much when each block is warm. Longer
+    calls refill the caches in a small part of their time, and priming would cost a third of their quads; on lazy
+    devices a block is the running of a graph, and one more costs more than it would mend.
+    """
+    return call_ns <= _PRIMED_NS and device.settling is not Settling.LAZY
 
 
-def _all_decided(quads: _Quads, *, least: int) -> bool:
-    aa = quad_ratios(quads.aa)
+def _ratios(quads: Sequence[Sequence[QuadBlock]], *, sides: Sequence[_Ready]) -> FloatArray:
+    """The ratios an answer stands on: balanced over both orders where blocks after the other side's are colder.
+
+    Not for long calls, which have few quads and refill the caches in a small part of their time.
+    """
+    long = _least_quads(sides) == MIN_LONG_QUADS
+    return quad_ratios(quads) if long or all(side.primed for side in sides) else balanced_ratios(quads)
+
+
+def _all_decided(quads: _Quads, *, sides: Sequence[_Ready]) -> bool:
+    aa, least = quad_ratios(quads.aa), _least_quads(sides)
     return all(
-        decide(_ratios(pair, least=least), aa_log_ratios=aa, min_quads=least).answer != "cannot-tell"
+        decide(_ratios(pair, sides=sides), aa_log_ratios=aa, min_quads=least).answer != "cannot-tell"
         for pair in quads.pairs
     )
 
@@ -279,7 +314,7 @@ def _record(
     for side, taken, different in zip(ready[1:], quads.pairs, differing, strict=True):
         pair = pair_of(
             side.candidate.name,
-            _ratios(taken, least=least),
+            _ratios(taken, sides=ready),
             aa_log_ratios=aa_ratios,
             taken=len(taken),
             least=least,
