@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from referee.analysis.cpu import judge_cpu
 from referee.analysis.diagnose import diagnose
 from referee.analysis.live import judge_live
+from referee.records.finding import Finding
 from referee.records.measurement import Clocks, Measurement, Sweep, SweepPoint, Warmup
 from referee.records.provenance import Provenance
 from referee.stats.law import fit_law
@@ -158,3 +161,35 @@ def test_without_a_sweep_one_batch_size_is_a_finding() -> None:
     judged = judge_live(measured(90_000.0), sweep=None, trace=None)
     assert [f.code for f in judged.findings] == ["one-batch-size"]
     assert judged.verdict.regime == "cannot-tell"
+
+
+def waiting(median_ns: float, *, waited: float) -> Measurement:
+    finding = Finding(code="host-waits", severity="warning", message="It waits.", evidence={"waited_frac": waited})
+    return replace(measured(median_ns), findings=(finding,))
+
+
+def test_a_step_that_sleeps_is_not_called_overhead() -> None:
+    """Its time does not grow with the batch, but no operator's cost is in it."""
+    judged = judge_live(waiting(100_000.0, waited=0.98), sweep=sweep(dict.fromkeys(BATCHES, 100_000.0)), trace=None)
+    assert judged.verdict.regime == "mixed"
+    assert "98.0 % of the time the step waits without computing" in (judged.verdict.undecided_because or "")
+    high_ns = {remedy.name: remedy.high_ns for remedy in judged.remedies}
+    assert high_ns["Take the wait out of the step"] == pytest.approx(98_000)
+    assert high_ns["Compile the step, so that fewer operators are issued"] == pytest.approx(2_000, rel=0.01)
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.0, False), (1.05, False), (1.3, True), (0.7, True)])
+def test_one_point_read_twice_must_read_the_same(ratio: float, told: bool) -> None:
+    at_eight = 160_000.0 * ratio
+    judged = judge_live(measured(at_eight), sweep=summed(80_000, 10_000), trace=None, at=8)
+    assert ("repeat-differs" in [f.code for f in judged.findings]) == told
+
+
+def test_the_null_experiment_says_which_points_it_cannot_rely_on() -> None:
+    made = summed(80_000, 10_000)
+    disturbed = Finding(code="disturbed", severity="warning", message="Something else ran.")
+    first, *rest = made.points
+    limited = replace(first, measurement=replace(first.measurement, findings=(disturbed,)))
+    verdict = judge_cpu(replace(made, points=(limited, *rest)), at=1)
+    share = next(e for e in verdict.evidence if "share that does not grow" in e.name)
+    assert share.so.endswith("; 1 of 8 points limited (disturbed)")

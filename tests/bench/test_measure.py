@@ -437,3 +437,62 @@ def test_what_the_wall_clock_says_can_be_kept() -> None:
     found = run(fake, host_ns=0, device_ns=20 * NS_PER_MS, plan=Plan(subtract_stolen=False))
     assert min(found.samples_ns) >= 36 * NS_PER_MS
     assert found.median_ns is None
+
+
+def test_a_step_that_raises_late_keeps_what_was_measured() -> None:
+    device = FakeSync()
+    left = iter(range(20_000))
+
+    def step() -> FakeOutput:
+        next(left)
+        return device.run(host_ns=HOST)
+
+    found = measure(step, device=device, plan=replace(SHORT, budget_ns=NS_PER_S, min_ns=NS_PER_S))
+    assert found.stop_reason == "raised"
+    assert found.median_ns == HOST
+    raised = next(f for f in found.findings if f.code == "step-raised")
+    assert raised.evidence == {"blocks": found.blocks, "error": "StopIteration"}
+
+
+def test_a_step_that_raises_before_three_blocks_is_no_measurement() -> None:
+    device = FakeSync()
+    left = iter(range(3))
+
+    def step() -> FakeOutput:
+        next(left)
+        return device.run(host_ns=HOST)
+
+    with pytest.raises(StopIteration):
+        measure(step, device=device, plan=SHORT)
+
+
+def test_an_interrupted_warm_up_says_what_is_known() -> None:
+    device = FakeSync()
+    left = iter(range(2))
+
+    def step() -> FakeOutput:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return device.run(host_ns=NS_PER_S)
+
+    with pytest.raises(KeyboardInterrupt, match=r"after 2 calls \(the first took 1\.00 s, the last 1\.00 s\)"):
+        measure(step, device=device, plan=SHORT)
+
+
+class Occupied(FakeSync):
+    """A device whose process is occupied for a share of the time that passes, and sleeps for the rest."""
+
+    occupied_frac = 1.0
+
+    def occupied_ns(self) -> int:
+        return int(self.clock.now_ns * self.occupied_frac)
+
+
+@pytest.mark.parametrize(("occupied", "told"), [(1.0, False), (0.9, False), (0.5, True), (0.02, True)])
+def test_a_step_that_waits_without_computing_is_told(occupied: float, told: bool) -> None:
+    device = Occupied()
+    device.occupied_frac = occupied
+    waits = [f for f in run(device).findings if f.code == "host-waits"]
+    assert len(waits) == told
+    for finding in waits:
+        assert finding.evidence["waited_frac"] == pytest.approx(1 - occupied, abs=0.01)

@@ -106,6 +106,29 @@ def test_an_interrupt_inside_a_point_ends_the_sweep_with_it() -> None:
     assert "interrupted" in [f.code for f in found.findings]
 
 
+def test_what_a_later_value_raises_is_a_finding_and_the_others_stand() -> None:
+    fake = FakeSync()
+
+    def build(value: float) -> Built:
+        if value == 4:
+            raise MemoryError("16 GiB are not there")
+        return Built(step=lambda: fake.run(host_ns=10 * US, device_ns=int(US * value)))
+
+    found = sweep(build, parameter="batch_size", values=[1, 2, 4, 8], device=fake, plan=PLAN)
+    assert [(p.value, p.median_ns) for p in found.points] == [(1, 11 * US), (2, 12 * US), (8, 18 * US)]
+    failed = next(f for f in found.findings if f.code == "point-failed")
+    assert failed.evidence == {"value": 4, "error": "MemoryError"}
+    assert "batch_size=4 could not be measured: MemoryError: 16 GiB are not there." in failed.message
+
+
+def test_where_no_value_can_be_measured_the_first_error_is_raised() -> None:
+    def build(value: float) -> Built:
+        raise ValueError(f"no {value}")
+
+    with pytest.raises(ValueError, match="no 1"):
+        sweep(build, parameter="batch_size", values=[1, 2], device=FakeSync(), plan=PLAN)
+
+
 def test_progress_covers_the_whole_sweep() -> None:
     seen: list[Progress] = []
     fake = FakeSync()

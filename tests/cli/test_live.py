@@ -49,6 +49,20 @@ def talks():
 def no_batch():
     x = torch.randn(8)
     return lambda: x + 1
+
+def ends(batch_size=4):
+    x = torch.randn(batch_size, 8)
+    left = iter(range(5_000))
+    def step():
+        next(left)
+        return x + 1
+    return step
+
+def too_large(batch_size=4):
+    if batch_size > 4:
+        raise MemoryError("no room")
+    x = torch.randn(batch_size, 8)
+    return lambda: x + 1
 """
 
 
@@ -174,6 +188,28 @@ def test_check_writes_a_report(targets: Path, tmp_path: Path, capsys: pytest.Cap
     assert (tmp_path / "sweep.json").is_file()
 
 
+def test_a_check_whose_step_ends_answers_with_what_there_is(
+    targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.json").write_text("left by an earlier check")
+    words = ("check", f"{targets}:ends", "--budget", "10s", "--out", str(tmp_path), "--threads", "1")
+    found = run_json(*words, capsys=capsys)
+    assert found["measurement"]["stop_reason"] == "raised"
+    assert found["measurement"]["median_ns"] > 0
+    assert found["sweep"] is None
+    assert found["capture"] is None
+    assert not (tmp_path / "sweep.json").exists()
+
+
+def test_a_sweep_keeps_the_values_that_fit(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", f"{targets}:too_large", "--budget", "50ms", "--values", "1,2,4,8", "--threads", "1")
+    found = run_json(*words, capsys=capsys)
+    assert [point["value"] for point in found["points"]] == [1, 2, 4]
+    failed = next(f for f in found["findings"] if f["code"] == "point-failed")
+    assert "batch_size=8 could not be measured" in failed["message"]
+    assert "MemoryError: no room at" in failed["message"]
+
+
 def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
     found = run_json("env", capsys=capsys)
     assert {"cpu", "lazy"} <= {device["name"] for device in found["devices"] if device["available"]}
@@ -199,6 +235,9 @@ def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (["profile", "{t}:linear", "--active", "0"], 2, "nothing would be recorded"),
         (["profile", "{t}:linear", "--iterations", "2"], 2, "iteration 3"),
         (["verify", "{t}"], 2, "not JSON"),
+        (["sweep", "{t}:linear", "--price", "-3"], 2, "--price"),
+        (["sweep", "{t}:linear", "--price", "nan"], 2, "--price"),
+        (["bench", "{t}:linear", "--report", "a.html", "--report", "b.md"], 2, "twice"),
     ],
 )
 def test_a_mistake_gets_one_sentence(

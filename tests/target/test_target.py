@@ -110,6 +110,9 @@ def test_a_module_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert load_target("package_of_steps.inner:A.step").step() == [1]
 
 
+MODEL = "import torch\nmodel = torch.nn.Linear(2, 2)\ndef build():\n    return model\n"
+
+
 @pytest.mark.parametrize(
     ("text", "name", "message", "hint"),
     [
@@ -125,6 +128,9 @@ def test_a_module_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monk
         ("def step(batch_size):\n    return n", "step", "needs a value for 'batch_size'", "--batch-size"),
         ("def step(n, /):\n    return n", "step", "needs the argument 'n', which cannot be given by name", "slash"),
         ("def step():\n    return (lambda x: x)", "step", "needs the argument 'x'", "lambda: model"),
+        (MODEL, "model", "is a Linear, whose forward needs the argument 'input'", "def step()"),
+        (MODEL, "build", "returned a Linear that needs the argument 'input'", "lambda: model"),
+        ("class Stop(BaseException): ...\ndef step():\n    raise Stop('now')", "step", "Stop: now at .*steps.py:3", ""),
     ],
 )
 def test_mistakes_get_one_sentence_and_the_mend(write: Any, text: str, name: str, message: str, hint: str) -> None:

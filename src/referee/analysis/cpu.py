@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 from referee.records.measurement import Fit, Sweep, SweepPoint
@@ -64,7 +64,7 @@ def judge_cpu(
         Evidence(name=f"time per call at {sweep.parameter} {format_number(point.value)}", value=median_ns, unit="ns"),
         _per_item(points, point),
     )
-    reading = _read(sweep.fit, points, point)
+    reading = _with_limits(_read(sweep.fit, points, point), points)
     ops = _ops_evidence(n_ops, op_ns, median_ns=median_ns)
     return Verdict(
         regime=(regime := _name(reading.fixed_frac, _ops_frac(n_ops, op_ns, median_ns=median_ns))),
@@ -72,6 +72,17 @@ def judge_cpu(
         undecided_because=_because(regime, reading, ops),
         would_change=_would_change(sweep, point, regime),
     )
+
+
+def _with_limits(reading: _Reading, points: Sequence[SweepPoint]) -> _Reading:
+    """The reading, its first step saying how many of the points it stands on carry a warning of their own."""
+    limited = [p for p in points if any(f.severity != "info" for f in p.measurement.findings)]
+    if not limited or not reading.evidence:
+        return reading
+    codes = Counter(f.code for p in limited for f in p.measurement.findings if f.severity != "info")
+    first, *rest = reading.evidence
+    words = f"{len(limited)} of {len(points)} points limited ({', '.join(code for code, _ in codes.most_common(2))})"
+    return replace(reading, evidence=(replace(first, so=f"{first.so}; {words}" if first.so else words), *rest))
 
 
 def _too_few(sweep: Sweep | None, *, usable: int) -> str:

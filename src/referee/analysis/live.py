@@ -12,7 +12,10 @@ from referee.records.finding import Finding
 from referee.records.measurement import Measurement, Sweep
 from referee.records.trace_report import TraceReport
 from referee.records.verdict import Evidence, Remedy, Verdict
-from referee.units import format_number
+from referee.units import format_frac, format_ns, format_number
+
+REPEAT_DIFFERS = log(1.1)
+"""Two readings of one point that part by more than this, their intervals apart, are worth a word."""
 
 SAME_POINT = log(1.25)
 """A sweep point whose time is within this factor of the measurement's is taken for the batch that was measured."""
@@ -55,15 +58,62 @@ def judge_live(
     nearest to it). ``op_ns`` is a calibrated cost per operator, used on the CPU only.
     """
     at = _value_measured(measurement, sweep) if at is None else at
-    findings = () if sweep is not None else (_one_batch_size(),)
+    findings = (_one_batch_size(),) if sweep is None else _check_repeat(measurement, sweep, at=at)
     if trace is not None and trace.totals.device_rows:
         verdict = _with_sweep(trace.verdict, sweep)
         return Judged(verdict=verdict, remedies=trace.remedies, findings=findings)
     verdict = judge_cpu(sweep, at=at, n_ops=seen.n_ops if seen is not None else None, op_ns=op_ns)
     if measurement.clocks.enqueue_ns is not None:
         verdict = _asynchronous(verdict, measurement)
+    verdict = _waiting(verdict, measurement)
     return Judged(
         verdict=verdict, remedies=live_remedies(verdict, measurement, sweep=sweep, at=at, seen=seen), findings=findings
+    )
+
+
+def _waited_frac(measurement: Measurement) -> float:
+    """The share of the time in which the step waited without computing, where that is enough to name the regime."""
+    waits = next((finding for finding in measurement.findings if finding.code == "host-waits"), None)
+    waited = 0.0 if waits is None else waits.evidence["waited_frac"]
+    return float(waited) if isinstance(waited, int | float) else 0.0
+
+
+def _waiting(verdict: Verdict, measurement: Measurement) -> Verdict:
+    """A step that sleeps or waits for others is neither overhead nor arithmetic, whatever its time grows with."""
+    waited = _waited_frac(measurement)
+    if not waited:
+        return verdict
+    because = f"pause: during {format_frac(waited)} of the time the step waits without computing"
+    evidence = Evidence(
+        name="waiting without computing",
+        value=waited,
+        unit="frac",
+        threshold="0.24, from which on it is a loss of its own",
+        so="the step sleeps, or waits for input, a lock or another process",
+    )
+    return replace(verdict, regime="mixed", evidence=(evidence, *verdict.evidence), undecided_because=because)
+
+
+def _check_repeat(measurement: Measurement, sweep: Sweep, *, at: float | None) -> tuple[Finding, ...]:
+    """The batch that was measured is a point of the sweep too: did both read the same?"""
+    point = next((p for p in sweep.points if p.value == at), None)
+    if point is None or not point.median_ns or not measurement.median_ns or not isinstance(point.ci_low_ns, float):
+        return ()
+    apart = point.ci_low_ns > (measurement.ci_high_ns or 0.0) or (point.ci_high_ns or 0.0) < (
+        measurement.ci_low_ns or 0.0
+    )
+    ratio = point.median_ns / measurement.median_ns
+    if not apart or abs(log(ratio)) < REPEAT_DIFFERS:
+        return ()
+    return (
+        Finding(
+            code="repeat-differs",
+            severity="warning",
+            message=f"At {sweep.parameter} {format_number(point.value)} the sweep reads {format_ns(point.median_ns)} "
+            f"where the measurement reads {format_ns(measurement.median_ns)}: the machine changed in between.",
+            evidence={"sweep_ns": point.median_ns, "measurement_ns": measurement.median_ns, "ratio": ratio},
+            hint="Take neither for good; run again when the machine is quiet.",
+        ),
     )
 
 
@@ -141,10 +191,27 @@ def live_remedies(
 ) -> tuple[Remedy, ...]:
     """What to try after a live run, those that could recover most per call first, unpriced ones last."""
     found = [
+        *_waiting_remedies(measurement),
         *_overhead_remedies(verdict, measurement, sweep=sweep, at=at, seen=seen),
         *_arithmetic_remedies(verdict, measurement),
     ]
     return tuple(sorted(found, key=lambda remedy: -1.0 if remedy.high_ns is None else -remedy.high_ns))
+
+
+def _waiting_remedies(measurement: Measurement) -> Sequence[Remedy]:
+    waited = _waited_frac(measurement)
+    if not waited:
+        return ()
+    return (
+        Remedy(
+            name="Take the wait out of the step",
+            attacks="waiting",
+            how="referee profile TARGET --stacks",
+            low_ns=0.0,
+            high_ns=waited * measurement.median_ns if measurement.median_ns else None,
+            basis="the share of the time without computing; load ahead, or time the part that computes",
+        ),
+    )
 
 
 def _overhead_remedies(
@@ -153,6 +220,8 @@ def _overhead_remedies(
     if verdict.regime not in ("overhead-bound", "mixed", "launch-bound", "cannot-tell"):
         return ()
     fixed_ns = _fixed_ns(sweep)
+    if fixed_ns is not None:
+        fixed_ns *= 1 - _waited_frac(measurement)  # no compiler shortens a sleep
     found = [
         Remedy(
             name="Compile the step, so that fewer operators are issued",

@@ -32,6 +32,9 @@ WIDE_FRAC = 0.02
 
 HOST_BOUND_FRAC = 0.9
 
+WAITING_FRAC = 0.24
+"""From this share on, waiting is a loss that can name the regime, as in a trace."""
+
 _COUNT_SLACK = 1e-6
 
 COMPILING_CALLS = 5
@@ -216,6 +219,22 @@ def check_executions(stages: Mapping[str, float] | None) -> tuple[Finding, ...]:
             message=f"The backend ran {executions:.2g} graphs per call: not every call's work ran in the timed window.",
             evidence={"executions_per_call": executions, "threshold": 1.0},
             hint="Use the result of every call, and see that none is answered from a cache.",
+        ),
+    )
+
+
+def check_waiting(waited: float | None) -> tuple[Finding, ...]:
+    """Does the step wait instead of computing? Then the time is not this processor's, and grows with nothing here."""
+    if waited is None or waited < WAITING_FRAC:
+        return ()
+    return (
+        Finding(
+            code="host-waits",
+            severity="warning",
+            message=f"During {format_frac(waited)} of the time this process neither computed nor wanted a processor: "
+            "the step sleeps, or waits for input, a lock or another process.",
+            evidence={"waited_frac": waited, "limit_frac": WAITING_FRAC},
+            hint="`referee profile` shows the line that waits (--stacks).",
         ),
     )
 

@@ -17,14 +17,15 @@ from referee.bench.guards import (
     check_enqueue,
     check_executions,
     check_precision,
+    check_waiting,
     check_warmup,
 )
 from referee.bench.loop import cutting, quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.proof import proof_findings, prove
 from referee.bench.recompiled import name_change
-from referee.bench.sampling import Sampled, take_samples
-from referee.bench.stopping import rules_of
+from referee.bench.sampling import Sampled, SeesProcess, take_samples
+from referee.bench.stopping import CUT_SHORT, rules_of
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
 from referee.device.protocol import Device, Settling, TellsStages
 from referee.device.provenance import Source, collect, mark_machine
@@ -47,6 +48,9 @@ _CALIBRATION_FRAC = 0.15
 _PROVED_CALL_FRAC = 0.1
 """Longer calls are not proved, which takes a hundred of them: settled one by one, as they are, nothing escapes."""
 
+
+_MESSAGE_LENGTH = 200
+"""A compiler's whole log does not fit into a finding."""
 
 _LONG_NS = NS_PER_MS
 """Blocks longer than this are rarely clean beside busy processes, so that they are asked what those had of them."""
@@ -73,6 +77,8 @@ class _Timed:
     side: SideClocks
     moved: dict[str, int]
     stages: dict[str, float] | None
+    waited: float | None = None
+    """The share of the headline's blocks in which this process neither computed nor waited for a processor."""
 
 
 def settle_words(device: Device) -> str:
@@ -153,7 +159,7 @@ def _time(
     overhead = with_settling(overhead, step, device=device, calls=calls)
     if calls > 1:
         run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
-    before, entered = device.counters(), _stages(device)
+    before, entered, waiting = device.counters(), _stages(device), _waiting(device)
     side_ns = int(_side_share(plan, device=device, calls=calls) * plan.budget_ns)
     main_until_ns = end_ns - side_ns
     main = take_samples(
@@ -169,15 +175,33 @@ def _time(
     )
     moved = moved_counters(before, device.counters())
     stages = _stages_per_call(entered, _stages(device), main=main)
-    if main.stop_reason == "interrupted":
-        plan = replace(plan, clocks=("settled_amortised",))
+    waited = _waited_frac(waiting, _waiting(device))
+    if main.stop_reason in CUT_SHORT:
+        return _Timed(warmed=warmed, main=main, side=headline_alone(main), moved=moved, stages=stages, waited=waited)
     until_ns = min(end_ns, device.now_ns() + side_ns)
     try:
         side = read_clocks(step, device=device, plan=plan, main=main, until_ns=until_ns, progress=progress)
     except KeyboardInterrupt:
         main = replace(main, stop_reason="interrupted")
         side = headline_alone(main)
-    return _Timed(warmed=warmed, main=main, side=side, moved=moved, stages=stages)
+    except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
+        main = replace(main, stop_reason="raised", raised=error)
+        side = headline_alone(main)
+    return _Timed(warmed=warmed, main=main, side=side, moved=moved, stages=stages, waited=waited)
+
+
+def _waiting(device: Device) -> tuple[int, int] | None:
+    """The time now, and how long this process has computed or waited for a processor until now."""
+    if not isinstance(device, SeesProcess) or not _synchronous(device):
+        return None
+    occupied_ns = device.occupied_ns()
+    return None if occupied_ns is None else (device.now_ns(), occupied_ns)
+
+
+def _waited_frac(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
+    if before is None or after is None or after[0] <= before[0]:
+        return None
+    return min(1.0, max(0.0, 1.0 - (after[1] - before[1]) / (after[0] - before[0])))
 
 
 def _stages(device: Device) -> Mapping[str, int]:
@@ -195,12 +219,14 @@ def _prove(
 ) -> tuple[Finding, ...]:
     """Prove that the work runs, where fresh inputs can be had and the calls are not too long."""
     long = timed.warmed.one_ns > _PROVED_CALL_FRAC * plan.budget_ns
-    if fresh is None or long or timed.main.stop_reason == "interrupted":
+    if fresh is None or long or timed.main.stop_reason in CUT_SHORT:
         return ()
     try:
         return proof_findings(prove(step, device=device, fresh=fresh), device=device)
     except KeyboardInterrupt:
         return ()  # the number stands; that it was not proved is no reason to lose it
+    except Exception as error:  # noqa: BLE001 - a step built anew may raise where this one did not
+        return (_raised(error, blocks=len(timed.main.blocks), where="on fresh inputs"),)
 
 
 def _synchronous(device: Device) -> bool:
@@ -261,7 +287,8 @@ def _record(
         *check_warmup(timed.warmed),
         *check_precision(estimate, stop_reason=main.stop_reason, budget_ns=plan.budget_ns),
         *check_enqueue(side, device=device),
-        *_interrupted(main),
+        *_cut_short(main),
+        *check_waiting(timed.waited),
     )
     if fatal(findings):
         summary, estimate = None, None
@@ -289,7 +316,9 @@ def _record(
     )
 
 
-def _interrupted(main: Sampled) -> tuple[Finding, ...]:
+def _cut_short(main: Sampled) -> tuple[Finding, ...]:
+    if main.raised is not None:
+        return (_raised(main.raised, blocks=len(main.blocks), where="in a later call"),)
     if main.stop_reason != "interrupted":
         return ()
     return (
@@ -299,4 +328,21 @@ def _interrupted(main: Sampled) -> tuple[Finding, ...]:
             message=f"Interrupted after {len(main.blocks):,} blocks: the number stands on those.",
             evidence={"blocks": len(main.blocks)},
         ),
+    )
+
+
+def describe_error(error: Exception) -> str:
+    """``ValueError: shapes differ``: the kind and the text in one line, shortened."""
+    text = " ".join(str(error).split())[:_MESSAGE_LENGTH]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _raised(error: Exception, *, blocks: int, where: str) -> Finding:
+    described = describe_error(error)
+    return Finding(
+        code="step-raised",
+        severity="warning",
+        message=f"The step raised {described.rstrip('.')} {where}. The number stands on {blocks:,} blocks before that.",
+        evidence={"blocks": blocks, "error": described},
+        hint="A step is called thousands of times: let it take its data again and again.",
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from referee.bench.calibrate import Overhead
 from referee.bench.loop import Block, run_block
-from referee.bench.plan import Progress, ProgressCallback, Step, no_progress
+from referee.bench.plan import MIN_BLOCKS, Progress, ProgressCallback, Step, no_progress
 from referee.bench.stopping import Sampling, StoppingRule, first_reason
 from referee.device.protocol import Device
 from referee.stats.summary import FloatArray
@@ -42,6 +42,14 @@ class SeesProcessor(Protocol):
         """Both in nanoseconds; ``None`` where they cannot be known just now."""
 
 
+@runtime_checkable
+class SeesProcess(Protocol):
+    """A device whose host process knows how long it was occupied: computing, or waiting for a processor."""
+
+    def occupied_ns(self) -> int | None:
+        """Over all its threads, in nanoseconds; ``None`` where that cannot be known."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
     """The blocks of one clock, and which rule ended it."""
@@ -49,6 +57,8 @@ class Sampled:
     blocks: tuple[Block, ...]
     stop_reason: str
     overhead: Overhead
+    raised: Exception | None = None
+    """What the step raised, where that ended it."""
 
     @property
     def corrected(self) -> bool:
@@ -122,6 +132,8 @@ def take_samples(
 ) -> Sampled:
     """Time blocks of ``calls`` calls until a rule ends it. An interrupt ends it too, and keeps what there is.
 
+    So does what the step raises, if three blocks exist by then; before that it passes through.
+
     ``until_ns`` is only for the progress: when the budget would end. ``prepare`` runs before each block, untimed.
     ``long`` blocks are also asked how much of them other processes had.
     Raises ``KeyboardInterrupt`` again when it arrives before the first block was complete.
@@ -133,6 +145,7 @@ def take_samples(
     seen = Sampling(start_ns=start_ns)
     reported_ns = start_ns
     reason: str | None = None
+    raised: Exception | None = None
     try:
         while reason is None:
             block = run_block(step, device=device, calls=calls, prepare=prepare, times=times)
@@ -150,7 +163,11 @@ def take_samples(
         if not blocks:
             raise
         reason = "interrupted"
-    return Sampled(blocks=tuple(blocks), stop_reason=reason, overhead=overhead)
+    except Exception as error:  # the user's code: anything can come out
+        if len(blocks) < MIN_BLOCKS:
+            raise
+        reason, raised = "raised", error
+    return Sampled(blocks=tuple(blocks), stop_reason=reason, overhead=overhead, raised=raised)
 
 
 def _progress(stage: str, seen: Sampling, *, until_ns: int | None) -> Progress:

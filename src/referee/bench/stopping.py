@@ -18,8 +18,12 @@ STOP_REASONS: dict[str, str] = {
     "budget": "the wall-clock budget ended",
     "blocks": "the greatest number of blocks was reached",
     "interrupted": "the user interrupted; what was measured until then was kept",
+    "raised": "the step raised; what was measured until then was kept",
 }
 """Every word a measurement's ``stop_reason`` may be, and what it means."""
+
+CUT_SHORT = ("interrupted", "raised")
+"""Those after which the step is not called again."""
 
 _CHECK_GROWTH = 1.25
 

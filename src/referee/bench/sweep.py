@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 from typing import Any
 
-from referee.bench.measure import Seen, measure
+from referee.bench.measure import Seen, describe_error, measure
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.warmup import FirstCall
 from referee.bench.work import check_flat
@@ -49,6 +50,7 @@ def sweep(
     name: str = "step",
     price_per_hour: float | None = None,
     served: float | None = None,
+    explain: Callable[[Exception], str] = describe_error,
     progress: ProgressCallback = no_progress,
 ) -> Sweep:
     """Measure ``build(value)`` at each of ``values`` with the same plan, fit both laws, find the knee.
@@ -57,10 +59,13 @@ def sweep(
     values (dtypes, modes) are reported in the order given, under their own words, and no law is fitted. With
     ``price_per_hour`` each point gets its items per dollar; ``served`` names the value that will be served. The
     provenance is the first point's. An interrupt gives the sweep over the points that were complete, or is raised
-    again if there are none. Errors of ``build`` and of the steps pass through.
+    again if there are none. What ``build`` or a step raises at a later value (memory that does not suffice, for
+    example) becomes a finding, put into words by ``explain``, and the other values are measured; where no value can be
+    measured the first error is raised.
     """
-    numbers = _check(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
+    numbers = check_values(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
     points: list[SweepPoint] = []
+    failed: list[tuple[Any, Exception]] = []
     interrupted = False
     for index, value in enumerate(values):
         try:
@@ -78,10 +83,15 @@ def sweep(
                 raise
             interrupted = True
             break
+        except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
+            failed.append((value, error))
+            continue
         points.append(point)
         if point.measurement.stop_reason == "interrupted":
             interrupted = True
             break
+    if not points:
+        raise failed[0][1]
     points.sort(key=lambda point: point.value)
     fit = fit_points(points) if numbers else no_fit("the values are not numbers")
     return Sweep(
@@ -90,7 +100,10 @@ def sweep(
         points=tuple(priced(point, price_per_hour=price_per_hour) for point in points),
         fit=fit,
         provenance=points[0].measurement.provenance,
-        findings=_findings(points, fit=fit, parameter=parameter, interrupted=interrupted, asked=len(values)),
+        findings=(
+            *_failures(failed, parameter=parameter, explain=explain),
+            *_findings(points, fit=fit, parameter=parameter, interrupted=interrupted, asked=len(values)),
+        ),
         price_per_hour=price_per_hour,
         served=served,
     )
@@ -137,11 +150,13 @@ def sweep_grid(
     return tuple(sweeps)
 
 
-def _check(values: Sequence[Any], *, parameter: str, price_per_hour: float | None, served: float | None) -> bool:
-    """Do the values make a sweep, and are they numbers?"""
+def check_values(
+    values: Sequence[Any], *, parameter: str, price_per_hour: float | None = None, served: float | None = None
+) -> bool:
+    """Do the values make a sweep, and are they numbers? Raises :class:`~referee.errors.OptionError` where not."""
     if not values:
         raise OptionError("A sweep needs at least one value.", hint="Give for example --values 1,2,4,8.")
-    if price_per_hour is not None and not price_per_hour > 0:
+    if price_per_hour is not None and not 0 < price_per_hour < inf:
         raise OptionError("A price per hour must be above zero.")
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if len({str(value) for value in values}) < len(values) or (numbers and min(values) <= 0):
@@ -214,6 +229,22 @@ def point_of(measurement: Measurement, *, value: float, items_per_call: float | 
         ci_high_ns=measurement.ci_high_ns,
         throughput_per_s=items * NS_PER_S / median_ns if median_ns else None,
         measurement=measurement,
+    )
+
+
+def _failures(
+    failed: Sequence[tuple[Any, Exception]], *, parameter: str, explain: Callable[[Exception], str]
+) -> tuple[Finding, ...]:
+    """One finding for each value that could not be measured."""
+    return tuple(
+        Finding(
+            code="point-failed",
+            severity="warning",
+            message=f"{parameter}={value} could not be measured: {explain(error).rstrip('.')}.",
+            evidence={"value": value if isinstance(value, int | float) else str(value), "error": type(error).__name__},
+            hint="The other values stand.",
+        )
+        for value, error in failed
     )
 
 

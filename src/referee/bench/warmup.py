@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.device.protocol import Device
 from referee.records.measurement import Warmup
 from referee.stats.steady import WINDOW, is_steady, steady_after
+from referee.units import format_ns
 
 _CHECK_GROWTH = 1.5
 """The series is checked when it has grown by half, so that checking stays linear in the number of calls."""
@@ -81,7 +82,10 @@ def warm_up(
     counts = device.counters()
     while True:
         start_ns = device.now_ns()
-        device.settle(step())
+        try:
+            device.settle(step())
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_words_on_interrupt(series)) from None
         end_ns = device.now_ns()
         series.append(end_ns - start_ns)
         if len(series) <= _COUNTED_CALLS:
@@ -122,6 +126,17 @@ def warm_up(
         series_ns=tuple(series),
         once_ns=at_first * series[0] + later_ns,
         compiling_calls=len(compiled_ns),
+    )
+
+
+def _words_on_interrupt(series: Sequence[int]) -> str:
+    """What is known when the user interrupts a warm-up: its calls are no measurement, but he has waited for them."""
+    if not series:
+        return "in the first call"
+    last = f", the last {format_ns(series[-1])}" if len(series) > 1 else ""
+    return (
+        f"in the warm-up after {len(series)} call{'s' * (len(series) > 1)} "
+        f"(the first took {format_ns(series[0])}{last}): no block was complete, so there is no number"
     )
 
 

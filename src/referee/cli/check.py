@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +22,19 @@ from referee.cli.output import add_output_arguments, check_output_arguments, del
 from referee.cli.profile import prepare_directory, read_back, record
 from referee.cli.progress import Progress
 from referee.cli.sweep import parse_values
+from referee.errors import RefereeError
 
 if TYPE_CHECKING:
     from referee.bench.plan import Plan
     from referee.device.protocol import Device
+    from referee.records.capture import Capture
     from referee.records.check import Check
-    from referee.records.measurement import Sweep
+    from referee.records.finding import Finding
+    from referee.records.measurement import Measurement, Sweep
+    from referee.records.trace_report import TraceReport
     from referee.target import Target
+
+_OWN_FILES = ("measurement.json", "sweep.json", "check.json", "report.html")
 
 _POINTS = 6
 """Points of the null experiment: enough for two on each side of a knee, few enough for a minute."""
@@ -52,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     budget_ns = parse_budget_ns(args)
     values = parse_values(args.values) if args.values else None
     out_dir = prepare_directory(args.out)
+    clear_earlier(out_dir)
     device, target = open_live(args)
     from referee.bench.plan import Plan
 
@@ -86,21 +94,27 @@ def check(
     known = meet(target, device=device)
     measurement = measure_target(target, device=device, plan=plan, progress=progress, known=known)
     save(measurement, out_dir / "measurement.json")
+    missing: list[Finding] = []
     swept: Sweep | None = None
-    if "batch_size" in target.declared:
-        swept = sweep_target(
-            target,
-            parameter="batch_size",
-            values=values or around(target.batch_size or 1),
-            device=device,
-            plan=replace(plan, clocks=("settled_amortised",)),
-            progress=progress,
-        )
-        save(swept, out_dir / "sweep.json")
-    capture = record(
-        target, device=device, observation=known.seen, plan=DEFAULT_PLAN, out_dir=out_dir, progress=progress
-    )
-    report = read_back(capture.files[0].path) if capture.files else None
+    if "batch_size" in target.declared and not _cut_short(measurement):
+        with _part("sweep", missing):
+            swept = sweep_target(
+                target,
+                parameter="batch_size",
+                values=values or around(target.batch_size or 1),
+                device=device,
+                plan=replace(plan, clocks=("settled_amortised",)),
+                progress=progress,
+            )
+            save(swept, out_dir / "sweep.json")
+    capture: Capture | None = None
+    report: TraceReport | None = None
+    if not _cut_short(measurement) and not _cut_short(swept):
+        with _part("profile", missing):
+            capture = record(
+                target, device=device, observation=known.seen, plan=DEFAULT_PLAN, out_dir=out_dir, progress=progress
+            )
+            report = read_back(capture.files[0].path) if capture.files else None
     judged = judge_live(measurement, sweep=swept, trace=report, seen=known.seen, at=target.batch_size)
     return Check(
         name=target.name,
@@ -111,8 +125,45 @@ def check(
         verdict=judged.verdict,
         remedies=judged.remedies,
         provenance=measurement.provenance,
-        findings=judged.findings,
+        findings=(*missing, *judged.findings),
     )
+
+
+@contextmanager
+def _part(name: str, missing: list[Finding]) -> Iterator[None]:
+    """A part of the job after the first: where it fails, the answer says so and stands on the parts before it."""
+    from referee.records.finding import Finding
+
+    try:
+        yield
+    except (RefereeError, KeyboardInterrupt) as error:
+        why = error.message.rstrip(".") if isinstance(error, RefereeError) else "interrupted"
+        hint = error.hint if isinstance(error, RefereeError) else ""
+        missing.append(
+            Finding(
+                code="part-missing",
+                severity="warning",
+                message=f"The {name} is missing: {why}.",
+                evidence={"part": name},
+                hint=hint,
+            )
+        )
+
+
+def _cut_short(record: Measurement | Sweep | None) -> bool:
+    """Whether the user interrupted, or the step raised: then it is not called for another part."""
+    if record is None:
+        return False
+    return any(finding.code in ("interrupted", "step-raised") for finding in record.findings)
+
+
+def clear_earlier(out_dir: Path) -> None:
+    """Take away what an earlier check left in ``out_dir``: its parts beside this one's would be read as one answer.
+
+    The traces have names of their own and stay.
+    """
+    for name in _OWN_FILES:
+        (out_dir / name).unlink(missing_ok=True)
 
 
 def around(batch_size: int) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import NoReturn, Protocol
 
 from referee import __version__
+from referee.cli.layout import fix_layout
 from referee.errors import OptionError, RefereeError
 
 INTERRUPTED = 130
@@ -105,8 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RefereeError as error:
         _say(str(error))
         return error.exit_status
-    except KeyboardInterrupt:
-        _say("interrupted.")
+    except KeyboardInterrupt as interrupt:
+        _say(f"interrupted {interrupt}".rstrip() + ".")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (`referee … | head`): nothing is left to say to it.
@@ -144,4 +145,5 @@ def _say(message: str) -> None:
 
 def entry() -> NoReturn:
     """The console script."""
+    fix_layout(sys.argv[1:])
     sys.exit(main())

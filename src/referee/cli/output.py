@@ -21,11 +21,27 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """``--json PATH`` and ``--report PATH``, the same for every command."""
     parser.add_argument(
         "--json",
+        action=_Once,
         metavar="PATH",
         help="write the result as JSON to PATH; `-` for standard output, which then holds JSON alone",
     )
-    parser.add_argument("--report", metavar="PATH", help="write the report to PATH: .html, .md or .txt")
+    parser.add_argument("--report", action=_Once, metavar="PATH", help="write the report to PATH: .html, .md or .txt")
     parser.add_argument("--no-progress", action="store_true", help="show no progress on standard error")
+
+
+class _Once(argparse.Action):
+    """An option that names one file: given twice, one of the two files would silently not be written."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option_string} is given twice: it names one file")
+        setattr(namespace, self.dest, values)
 
 
 def check_output_arguments(args: argparse.Namespace) -> None:

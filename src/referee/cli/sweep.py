@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError("A statement has no parameters to sweep.", hint="Name a target, FILE.py:NAME.")
     if args.served is not None and args.price is None:
         raise OptionError("--served says at which value the price counts.", hint="Give --price PER_HOUR too.")
+    if args.price is not None and not 0 < args.price < inf:
+        raise OptionError(f"--price {args.price:g}: a price per hour is above zero.")
     if args.serving:
         return serve(args, values=values, budget_ns=budget_ns)
     device, target = open_live(args)

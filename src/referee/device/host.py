@@ -73,6 +73,18 @@ class HostClocked:
         known = [delay_ns for delay_ns in delays if delay_ns is not None]
         return (None, sum(known)) if known else None
 
+    def occupied_ns(self) -> int | None:
+        """How long this process has computed or waited for a processor so far, over its threads, in nanoseconds.
+
+        What is left of the time elapsed it has slept, or waited for input, a lock or another process. ``None`` where
+        the kernel keeps no such account.
+        """
+        times = self.processor_times()
+        if times is None:
+            return None
+        computed_ns, delayed_ns = times
+        return delayed_ns + (time.process_time_ns() if computed_ns is None else computed_ns)
+
     def settle(self, outputs: object = None) -> None:
         """Wait for every device that ``outputs`` live on, then for this one."""
         # What the outputs made us wait for need not be waited for again: a second synchronise is not free.

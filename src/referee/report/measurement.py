@@ -228,7 +228,11 @@ def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
     spread = (
         Fact(label="Median", value=median_words(measurement), note=interval_words(measurement)),
         Fact(label="Spread (IQR)", value=format_ns(measurement.iqr_ns)),
-        Fact(label="Floor", value=format_ns(measurement.floor_ns), note="never the headline"),
+        Fact(
+            label="Floor",
+            value=format_ns(measurement.floor_ns),
+            note="lower quartile of the clean blocks; never the headline",
+        ),
         Fact(label="95th percentile", value=format_ns(measurement.p95_ns)),
     )
     return (

@@ -93,8 +93,10 @@ def remedy_blocks(remedies: tuple[Remedy, ...]) -> tuple[Block, ...]:
     """What to try, in the order given, each with what it could recover and on what that guess stands."""
     if not remedies:
         return (Paragraph(text="Nothing in the evidence names something to try."),)
+    priced = any(remedy.high_ns is not None for remedy in remedies)
+    words = "Gains are predicted, per step, and not measured." if priced else "What they gain, only trying says."
     return (
-        Paragraph(text="Gains are predicted, per step, and not measured.", tone="note"),
+        Paragraph(text=words, tone="note"),
         Entries(entries=tuple(_remedy(remedy) for remedy in remedies)),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -114,7 +115,9 @@ def call_step(target: Target) -> object:
         return target.step()
     except RefereeError:
         raise
-    except (Exception, SystemExit) as error:  # the user's code: anything can come out
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # the user's code: anything can come out
         raise as_step_error(error, target.name) from error
 
 
@@ -141,6 +144,7 @@ def require_output(target: Target, output: object) -> None:
 
 def _build(name: str, make: Callable[..., object], *, given: Mapping[str, object], source_file: str | None) -> Target:
     """Call ``make`` with the declared ones of ``given`` and find out whether it is the factory or the step."""
+    _refuse_module(name, make)
     parameters = _parameters(Code(spec=name, named=make, source_file=source_file))
     arguments = _arguments(name, parameters, given)
     start_ns = time.perf_counter_ns()
@@ -148,7 +152,9 @@ def _build(name: str, make: Callable[..., object], *, given: Mapping[str, object
         made = make(**arguments)
     except RefereeError:
         raise
-    except (Exception, SystemExit) as error:  # the user's code: anything can come out
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # the user's code: anything can come out
         raise as_step_error(error, name) from error
     elapsed_ns = time.perf_counter_ns() - start_ns
     _refuse_unstarted(name, made)
@@ -240,15 +246,36 @@ def _declared_hint(key: str, parameters: Mapping[str, object]) -> str:
 
 def _require_no_arguments(name: str, step: Step) -> None:
     """Refuse a callable that needs arguments before the clock is set up for it."""
-    parameters = _plain_signature(step).parameters.values()
-    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in rest]
+    required = _required(_forward(step) or step)
     if required:
         raise StepError(
             f"{name} returned a {type(step).__name__} that needs the argument {required[0]!r}, "
             "but a step is called with none.",
             hint="Return a function that holds its inputs: lambda: model(x).",
         )
+
+
+def _refuse_module(name: str, make: Callable[..., object]) -> None:
+    """Refuse a model in the place of a step: called without an input it would raise deep inside of torch."""
+    forward = _forward(make)
+    required = [] if forward is None else _required(forward)
+    if required:
+        raise TargetError(
+            f"{name} is a {type(make).__name__}, whose forward needs the argument {required[0]!r}.",
+            hint="Name a function that holds the model and its input: def step(): return model(x).",
+        )
+
+
+def _forward(named: object) -> Callable[..., object] | None:
+    """``forward`` of a module, whose own signature takes anything; ``None`` for what is no module."""
+    torch: Any = sys.modules.get("torch")
+    return named.forward if torch is not None and isinstance(named, torch.nn.Module) else None
+
+
+def _required(named: Callable[..., object]) -> list[str]:
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = _plain_signature(named).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in rest]
 
 
 def _refuse_unstarted(name: str, output: object) -> None:

@@ -24,6 +24,11 @@ def as_step_error(error: BaseException, name: str) -> StepError:
     return StepError(f"{name} raised {describe(error)}{where}.", hint=_mend(error))
 
 
+def explain_error(error: Exception, name: str) -> str:
+    """What went wrong in the step called ``name``, in one sentence: Referee's own words, or place, kind and text."""
+    return error.message if isinstance(error, RefereeError) else as_step_error(error, name).message
+
+
 @contextmanager
 def step_errors(name: str) -> Iterator[None]:
     """While inside, whatever the step called ``name`` raises becomes a :class:`~referee.errors.StepError`.
@@ -34,7 +39,9 @@ def step_errors(name: str) -> Iterator[None]:
         yield
     except RefereeError:
         raise
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
         if not _passed_user_code(error.__traceback__):
             raise
         raise as_step_error(error, name) from error
