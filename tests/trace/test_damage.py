@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trace.test_source import some, tar_of, zip_of
 
+from referee.analysis.diagnose import diagnose
 from referee.errors import TraceError
 from referee.records.finding import Finding
 from referee.trace.builder import TraceBuilder
@@ -308,3 +309,30 @@ def test_a_document_cut_behind_its_list():
     trace = parse_trace(data[:-1])
     assert trace.events == 20
     assert "all 20 events were read" in told(trace)["truncated"].message
+
+
+# what a verdict says of it
+
+
+def test_a_file_that_ends_before_its_device_rows_says_so():
+    builder = TraceBuilder()
+    for index in range(50):
+        builder.launch("cudaLaunchKernel", index * 10, 5, correlation=index + 1)
+    for index in range(50):
+        builder.kernel("k", 1000 + index * 10, 5, correlation=index + 1)
+    data = builder.to_json()
+    verdict = diagnose(parse_trace(data[: data.index(b'"kernel"')])).verdict
+    assert (verdict.regime, verdict.undecided_because) == ("cannot-tell", "truncated")
+    assert verdict.would_change.startswith("the whole file")
+
+
+def test_launches_that_share_one_id_are_not_lost_activity():
+    builder = TraceBuilder()
+    for index in range(50):
+        builder.launch("cudaLaunchKernel", index * 10, 5, correlation=1)
+        builder.kernel("k", 1000 + index * 10, 5, correlation=1)
+    report = diagnose(parse_trace(builder.to_json()))
+    assert (report.verdict.regime, report.verdict.undecided_because) == ("cannot-tell", "duplicate-correlation")
+    codes = [finding.code for finding in report.findings]
+    assert codes.count("duplicate-correlation") == 1
+    assert "lost-device-rows" not in codes

@@ -206,6 +206,9 @@ def _would_change(study: Study, decision: Decision) -> str:
         wanted = {
             "no-device-rows": "a trace recorded with device activity, on a machine that has a device",
             "lost-device-rows": "a trace in which the launches have their device rows",
+            "truncated": "the whole file: it ends before the device rows that its launches should have",
+            "damaged": "the whole file: it breaks before the device rows that its launches should have",
+            "duplicate-correlation": "a trace in which every launch has a correlation id of its own",
             "no-kernel-rows": "rows that are known to be kernels",
             "few-device-rows": "a longer recording",
             "unseen": "a trace that also holds what the device was waiting for",

@@ -55,6 +55,9 @@ def _missing(study: Study) -> tuple[Finding, ...]:
         "lost-device-rows": f"{format_count(totals.launches_without_device_rows)} of "
         f"{format_count(totals.launches)} launches have no device row: device activity was lost or not recorded.",
     }
+    if code not in messages:
+        # The reader has said it already.
+        return ()
     hints = {
         "no-device-rows": "Record with ProfilerActivity.CUDA (or the device's own), and check that this build of "
         "PyTorch sees the device. An empty device side is not an idle device.",

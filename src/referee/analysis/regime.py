@@ -39,6 +39,27 @@ def decide(trace: Trace, totals: Totals, shares: Shares) -> Decision:
 
 def what_is_missing(trace: Trace, totals: Totals) -> str | None:
     """The finding code of what a verdict would need and the trace does not hold; ``None`` if it may be given."""
+    missing = _missing_rows(trace, totals)
+    if missing not in ("lost-device-rows", "no-device-rows"):
+        return missing
+    # Profilers write device rows behind the host's: of a file that breaks off, they are what is missing.
+    broken = next((finding.code for finding in trace.findings if finding.code in ("truncated", "damaged")), None)
+    if broken is None and missing == "lost-device-rows" and _ids_are_shared(trace, totals):
+        return "duplicate-correlation"
+    return broken or missing
+
+
+def _ids_are_shared(trace: Trace, totals: Totals) -> bool:
+    """Whether launches seem to have no device row only because others of the same id were given theirs."""
+    told = next((finding.evidence for finding in trace.findings if finding.code == "duplicate-correlation"), None)
+    if told is None:
+        return False
+    robbed = int(told["launches"] or 0) - int(told["ids"] or 0)
+    return 2 * (_lost_launches(trace, totals) - robbed) < totals.launches
+
+
+def _missing_rows(trace: Trace, totals: Totals) -> str | None:
+    """The finding code of the rows that are not there."""
     if totals.device_rows == 0:
         return "lost-device-rows" if totals.launches else "no-device-rows"
     if totals.kernels == 0:
