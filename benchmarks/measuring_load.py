@@ -1,44 +1,72 @@
 """Does the number hold beside busy processes? Fresh processes, quiet and loaded, against the quiet floor.
 
     python benchmarks/measuring_load.py --processes 20
+    python benchmarks/measuring_load.py --processes 20 --append load.jsonl --seconds 100   # again until complete
 
-Each fresh process measures one operation with Referee's defaults, and with torch.utils.benchmark and timeit beside it.
-The reference is the median of the quiet floors. States are taken in turn, so that all see the same minutes.
+Each fresh process measures one operation with Referee's defaults, and after it with torch.utils.benchmark, timeit and
+pytest-benchmark. The reference is the median of the quiet floors. States are taken in turn, so that all see the same
+minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from measuring import busy, machine, make_operation, median, print_table, spread
+from measuring import (
+    STATES,
+    Slice,
+    Store,
+    add_slice_arguments,
+    busy,
+    machine,
+    make_operation,
+    median,
+    print_table,
+    spread,
+    verdict,
+)
 
-STATES = {"quiet": 0, "busy 2": 2, "busy 4": 4}
 TOLERANCE = 0.03
 MEDIAN_TOLERANCE = 0.04
+MISSED = 1
+"""Of twenty processes so many may lie outside."""
+MOST_SPREAD = 1.06
+MOST_WALL_S = 0.6
+_CHILD_S = 8.0
+"""A process beside four busy ones takes about so long."""
+
+_TEST = """
+import measuring_load
+
+def test_step(benchmark):
+    benchmark(measuring_load.SHARED["step"])
+"""
+SHARED: dict[str, Any] = {}
+"""What pytest-benchmark's test times: it runs in this process, on the same step as the others."""
 
 
 def child(operation: str) -> None:
     """Measure once and print the figures as JSON."""
-    import timeit
-
     import torch
-    from torch.utils import benchmark
 
     import referee.bench.measure
     from referee.device.registry import open_device
 
-    torch.set_num_threads(1)
     began = time.perf_counter()
+    torch.set_num_threads(1)
     step = make_operation(operation)
     found = referee.bench.measure.measure(step, device=open_device("cpu"))
     wall = time.perf_counter() - began
-    timer = benchmark.Timer("step()", globals={"step": step}).blocked_autorange()
-    loops, total = timeit.Timer("step()", globals={"step": step}).autorange()
     print(
         json.dumps(
             {
@@ -47,75 +75,124 @@ def child(operation: str) -> None:
                 "codes": [finding.code for finding in found.findings],
                 "clean": sum(found.clean) / len(found.clean),
                 "wall": wall,
-                "torch": timer.median * 1e9,
-                "timeit": total / loops * 1e9,
+                **other_harnesses(step),
             }
         )
     )
 
 
+def other_harnesses(step: Callable[[], object]) -> dict[str, float]:
+    """What the others say of the same step in the same process, in nanoseconds."""
+    import timeit
+
+    from torch.utils import benchmark
+
+    timer = benchmark.Timer("step()", globals={"step": step}).blocked_autorange()
+    loops, total = timeit.Timer("step()", globals={"step": step}).autorange()
+    return {"torch": timer.median * 1e9, "timeit": total / loops * 1e9, "pytest": pytest_benchmark_ns(step)}
+
+
+def pytest_benchmark_ns(step: Callable[[], object]) -> float:
+    """The median that pytest-benchmark's fixture reads with its defaults."""
+    import pytest
+
+    sys.modules.setdefault("measuring_load", sys.modules[__name__])
+    SHARED["step"] = step
+    with tempfile.TemporaryDirectory() as folder:
+        test, out = Path(folder, "test_step.py"), Path(folder, "out.json")
+        test.write_text(_TEST)
+        options = [
+            str(test),
+            "-q",
+            "--no-header",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-c",
+            "/dev/null",
+            "--import-mode=importlib",
+        ]
+        silent = io.StringIO()
+        with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+            status = pytest.main([*options, f"--rootdir={folder}", f"--benchmark-json={out}"])
+        if status != 0:
+            raise SystemExit(f"pytest-benchmark did not run: is it installed?\n{silent.getvalue()}")
+        return float(json.loads(out.read_text())["benchmarks"][0]["stats"]["median"]) * 1e9
+
+
 def main() -> None:
     """Run the processes and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=20)
-    parser.add_argument("--operations", default="add,linear")
-    parser.add_argument("--child")
+    parser.add_argument("--ops", default="add,linear")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    add_slice_arguments(parser)
     options = parser.parse_args()
     if options.child:
         child(options.child)
         return
-    print(machine())
-    for operation in options.operations.split(","):
-        taken: dict[str, list[dict[str, Any]]] = {state: [] for state in STATES}
-        for _ in range(options.processes):
-            for state, count in STATES.items():
-                with busy(count):
+    store, operations, states = Store(options.append), options.ops.split(","), options.states.split(",")
+    if not options.table:
+        print(machine())
+        run(store, operations, states, processes=options.processes, slice_=Slice(options.seconds))
+    for operation in operations:
+        report(operation, {state: store.of(op=operation, state=state) for state in states})
+
+
+def run(store: Store, operations: list[str], states: list[str], *, processes: int, slice_: Slice) -> None:
+    """Fresh processes, operations and states in turn, until each case has as many as wanted or the slice is over."""
+    for turn in range(processes):
+        for operation in operations:
+            for state in states:
+                if len(store.of(op=operation, state=state)) > turn:
+                    continue
+                if slice_.over(next_s=_CHILD_S):
+                    return
+                with busy(STATES[state]):
                     done = subprocess.run(
                         [sys.executable, __file__, "--child", operation], capture_output=True, text=True, check=True
                     )
-                taken[state].append(json.loads(done.stdout.splitlines()[-1]))
-        report(operation, taken)
+                store.add(op=operation, state=state, **json.loads(done.stdout.splitlines()[-1]))
 
 
 def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:
-    """Errors against the quiet floor, state by state."""
-    reference = median([one["floor"] for one in taken["quiet"] if one["floor"]])
-    rows = []
+    """Errors against the quiet floor, state by state, each figure beside its limit."""
+    quiet = [one["floor"] for one in taken.get("quiet", []) if one["floor"]]
+    if not quiet:
+        return
+    reference = median(quiet)
+    rows, others = [], []
     for state, results in taken.items():
         floors = [one["floor"] for one in results if one["floor"]]
-        errors = [abs(floor / reference - 1) for floor in floors]
+        if not floors:
+            continue
+        within = sum(abs(floor / reference - 1) <= TOLERANCE for floor in floors)
         flagged = [one for one in results if "disturbed" in one["codes"] or one["median"] is None]
-        calm = [one["median"] / reference - 1 for one in results if one not in flagged]
-        rows.append(
-            [
-                state,
-                f"{sum(e <= TOLERANCE for e in errors)}/{len(results)}",
-                f"{max(errors, default=0):.1%}",
-                spread(floors) if floors else "-",
-                f"{len(flagged)}",
-                f"{max((abs(e) for e in calm), default=0):.1%}",
-                f"{max(one['wall'] for one in results):.2f}",
-                f"{min(one['clean'] for one in results):.0%}",
-                f"{max(abs(one['torch'] / reference - 1) for one in results):.0%}",
-                f"{max(abs(one['timeit'] / reference - 1) for one in results):.0%}",
-            ]
+        calm = max((abs(one["median"] / reference - 1) for one in results if one not in flagged), default=0.0)
+        wall = max(one["wall"] for one in results)
+        wanted = len(results) - MISSED * len(results) // 20
+        rows += [
+            [state, "floor within 3 %", f"{within}/{len(results)}", f">= {wanted}", verdict(within >= wanted)],
+            [state, "max/min of floors", spread(floors), f"<= {MOST_SPREAD}", verdict(spread(floors) <= MOST_SPREAD)],
+            [state, "worst unflagged median", f"{calm:.1%}", "<= 4 %", verdict(calm <= MEDIAN_TOLERANCE)],
+            [state, "  disturbed", f"{len(flagged)}", "", ""],
+            [state, "longest answer s", wall, f"<= {MOST_WALL_S}", verdict(wall <= MOST_WALL_S)],
+        ]
+        others.append(
+            [state, *(_off(results, key, reference) for key in ("floor", "median", "torch", "timeit", "pytest"))]
         )
+    print_table(f"{operation}: quiet floor {reference:,.0f} ns", ["state", "what", "figure", "limit", "verdict"], rows)
     print_table(
-        f"{operation}: quiet floor {reference:,.0f} ns",
-        [
-            "state",
-            "floor within 3 %",
-            "worst floor",
-            "max/min",
-            "disturbed",
-            "worst unflagged median",
-            "longest s",
-            "least clean",
-            "worst torch Timer",
-            "worst timeit",
-        ],
-        rows,
+        f"{operation}: off the quiet floor, median and worst",
+        ["state", "Referee floor", "Referee median", "torch Timer", "timeit", "pytest-benchmark"],
+        others,
     )
+
+
+def _off(results: list[dict[str, Any]], key: str, reference: float) -> str:
+    errors = [abs(one[key] / reference - 1) for one in results if one.get(key)]
+    return f"{median(errors):.1%} / {max(errors):.1%}" if errors else "-"
 
 
 if __name__ == "__main__":
