@@ -1,273 +1,97 @@
 """The fuzz target of the trace reader: mutated files of many layouts must be answered, whatever they hold.
 
-    python tests/trace/fuzz_reader.py [--inputs 100000] [--first-seed 0] [--jobs 2]
+    python tests/trace/fuzz_reader.py [--inputs 100000] [--first-seed 0] [--jobs 2] [--seconds 270 --record RUNS.jsonl]
+    python tests/trace/fuzz_reader.py --summary RUNS.jsonl [--inputs 100000]
 
 Input number N is made from seed N alone, so a failure is repeated with ``--first-seed N --inputs 1``. Every input is
 read in a process with 2 GB of address space and a watchdog of 10 s. It is answered if it gives a trace that can be
-diagnosed, or one sentence in one line; anything else is a failure, printed with its seed.
+diagnosed, or one sentence in one line; anything else is a failure, printed with its seed. A run, or the recorded slices
+of one, also fails if a finding code of the reader or a place at which it raises an error was never reached.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import collections
-import gzip
-import io
 import json
 import multiprocessing
 import os
 import random
-import re
 import resource
 import signal
 import sys
-import tarfile
 import tempfile
+import time
 import traceback
-import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 
-import zstandard
+import referee.trace
+from referee.errors import PackageMissing, RefereeError, TraceError
+from referee.records.finding import CODES
 
-from referee.errors import RefereeError
-from referee.testing import Workload, simulate
-from referee.trace.builder import TraceBuilder
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also where this file is loaded by its path
+from fuzz_inputs import LEAST_BYTES, arm, layouts, make_bomb, make_input
 
-LEAST_BYTES = 10_000
+__all__ = ["LEAST_BYTES", "answer", "layouts", "make_bomb", "try_seeds"]
 WATCHDOG_S = 10
 ADDRESS_SPACE = 2 << 30
+BATCH = 250
+READER = Path(str(referee.trace.__path__[0]))
+_RAISED = ("TraceError", "Unreadable")
 
 
-def _events(data: bytes) -> list[dict]:
-    return json.loads(data)["traceEvents"]
+# what there is to be reached
 
 
-def _halves(events: list[dict]) -> list[dict]:
-    split = []
-    for event in events:
-        rest = {key: value for key, value in event.items() if key not in ("ph", "dur")}
-        split.append({**rest, "ph": "B"})
-        split.append({**rest, "ph": "E", "ts": round(event["ts"] + event["dur"], 3)})
-    return split
+def reader_codes() -> set[str]:
+    """Every finding code that the reader's own source names."""
+    constants = (node.value for _, node in _nodes() if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str) and value in CODES}
 
 
-def _old(events: list[dict]) -> list[dict]:
-    names = {"cpu_op": "Operator", "kernel": "Kernel", "cuda_runtime": "Runtime", "gpu_memcpy": "Memcpy"}
-    return [
-        {
-            **e,
-            "cat": names.get(e["cat"], e["cat"]),
-            "tid": f"stream {e['tid']}",
-            "ts": int(e["ts"]),
-            "dur": int(e["dur"]),
-        }
-        for e in events
-    ]
-
-
-def _vendor(events: list[dict]) -> list[dict]:
-    names = {"cpu_op": "cpu_op", "kernel": "mtia_ccp_events", "cuda_runtime": "mtia_runtime", "gpu_memcpy": "hpu_op"}
-    return [{**e, "cat": names.get(e["cat"], "quantum")} for e in events]
-
-
-def _packed(member: str, data: bytes) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        info = tarfile.TarInfo(member)
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
-def _zipped(member: str, data: bytes) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr(member, data)
-    return out.getvalue()
-
-
-def _with_everything() -> bytes:
-    builder = TraceBuilder().device_properties("Fuzz", sm_count=8).metadata(INFO=["a", {"b": None}])
-    for index in range(60):
-        builder.op(f'aten::"{index}"\n}}, {{"ph"', index * 10_000, 9_000, external_id=index, shape=[[1, 2], []])
-        builder.launch("cuLaunchKernel", index * 10_000 + 10, 50, correlation=index, driver=True)
-        builder.kernel("kernel é 核", index * 10_000 + 5_000, 3_333, correlation=index, stream=index % 4)
-        builder.memset(index * 10_000 + 9_000, 0, correlation=index).annotation(f"step {index}", index * 10_000, 9_999)
-    return builder.to_json()
-
-
-def layouts() -> dict[str, bytes]:
-    """A file of each layout, before it is damaged."""
-    plain = simulate(Workload(ops=40, steps=2, sync_every=9, copy_ns=30_000, collective_ns=9_000, jitter=0.2)).file
-    graph = simulate(Workload(ops=120, steps=2, graph=True)).file
-    events = _events(plain)
-    text = json.dumps([{**e, "ts": str(e["ts"]), "dur": f"{e['dur']}e0"} for e in events]).encode()
-    made = {
-        "kineto": plain,
-        "compact": json.dumps(json.loads(plain), separators=(",", ":")).encode(),
-        "everything": _with_everything(),
-        "graph": graph,
-        "bare list, times as text": text,
-        "begin and end": json.dumps({"traceEvents": _halves(events)}).encode(),
-        "torch 1.8": json.dumps({"traceEvents": _old(events)}).encode(),
-        "other vendors": json.dumps({"displayTimeUnit": "ms", "traceEvents": _vendor(events)}).encode(),
-        "utf-16": plain.decode().encode("utf-16"),
-        "events first": json.dumps({"traceEvents": events, "deviceProperties": [{"id": 0}], "traceName": "x"}).encode(),
+def error_places() -> dict[str, tuple[int, int]]:
+    """Every place at which the reader makes an error: its name, and its first and last line."""
+    return {
+        f"{name}:{node.lineno}": (node.lineno, node.end_lineno or node.lineno)
+        for name, node in _nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _RAISED
     }
-    blanks = b" " * LEAST_BYTES
-    made |= {
-        "gzip": gzip.compress(plain, 1) + gzip.compress(blanks, 0),
-        "gzip members": gzip.compress(graph[:9000], 0) + gzip.compress(graph[9000:], 0),
-        "zstandard": zstandard.ZstdCompressor().compress(plain + os.urandom(0) + _noise(LEAST_BYTES)),
-        "tar": _packed("a.json", plain),
-        "zip": _zipped("a.json", plain),
-        "gzip of a tar": gzip.compress(_packed("a.json.gz", gzip.compress(plain, 0)), 0),
-    }
-    return made
 
 
-def _noise(size: int) -> bytes:
-    return random.Random(0).randbytes(size).hex().encode()
+def _nodes() -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted(READER.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            yield path.name, node
 
 
-# mutations of bytes
+class _Witness:
+    """Notes where errors are made, by watching their constructors."""
+
+    def __init__(self) -> None:
+        from referee.trace.archive import Unreadable
+
+        self.places: set[str] = set()
+        self._known = error_places()
+        for kind in (TraceError, Unreadable):
+            self._watch(kind)
+
+    def _watch(self, kind: type[Exception]) -> None:
+        original = kind.__init__
+
+        def noted(error: Exception, *args: object, **keys: object) -> None:
+            frame = sys._getframe(1)
+            name, line = os.path.basename(frame.f_code.co_filename), frame.f_lineno
+            for place, (first, last) in self._known.items():
+                if place.startswith(f"{name}:") and first <= line <= last:
+                    self.places.add(place)
+            original(error, *args, **keys)
+
+        kind.__init__ = noted  # type: ignore[method-assign,assignment]
 
 
-def _flip(rng: random.Random, data: bytes) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 5, 50))):
-        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-    return bytes(changed)
-
-
-def _cut(rng: random.Random, data: bytes) -> bytes:
-    return data[: rng.randrange(min(LEAST_BYTES, len(data)), len(data) + 1)]
-
-
-def _drop(rng: random.Random, data: bytes) -> bytes:
-    at = rng.randrange(len(data))
-    return data[:at] + data[at + rng.choice((1, 2, 10, 1000)) :]
-
-
-def _repeat(rng: random.Random, data: bytes) -> bytes:
-    at, size = rng.randrange(len(data)), rng.choice((1, 10, 1000, 5000))
-    return data[: at + size] + data[at:]
-
-
-def _insert(rng: random.Random, data: bytes) -> bytes:
-    pieces = (
-        b'"',
-        b"\\",
-        b"\x00",
-        b"\x01",
-        b"\n",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b"]}",
-        b"\xff\xfe",
-        b"\xc3",
-        b"\xed\xa0\x80",
-    )
-    at = rng.randrange(len(data))
-    return data[:at] + rng.choice(pieces) * rng.choice((1, 1, 3)) + data[at:]
-
-
-def _nest(rng: random.Random, data: bytes) -> bytes:
-    at = rng.choice([match.end() for match in re.finditer(rb'"args": ?', data)] or [rng.randrange(len(data))])
-    opening = rng.choice((b"[", b'{"a":', b'[{"ph":"X"},'))
-    depth = rng.choice((10, 1_000, 100_000))
-    closing = {b"[": b"]", b'{"a":': b"1}", b'[{"ph":"X"},': b"]"}[opening]
-    filled = opening * depth + (b"1" if opening != b"[" else b"") + closing * (depth if rng.random() < 0.7 else 0)
-    return data[:at] + filled + b"," + data[at:]
-
-
-# mutations of numbers, texts and fields
-
-_NUMBERS = (
-    b"0", b"-1", b"1e400", b"-1e400", b"1e-400", b"1E+999999999", b"NaN", b"-Infinity", b"9" * 25, b"9" * 5000, b"-0.0",
-    b"0.0004999999999999999999999", b"18446744073709551616", b"9223372036854775807", b'"soon"', b"null", b"true", b"[]",
-    b"{}",
-    b'"1727743122000000.1234567"', b"01", b"1.", b".5", b"1e", b"1727743122000000000000.5",
-)  # fmt: skip
-
-
-def _number(rng: random.Random, data: bytes) -> bytes:
-    for _ in range(rng.choice((1, 1, 3, 30))):
-        found = list(re.finditer(rb"(?<=[:\[ ])-?\d+(\.\d+)?(?=[,}\]])", data[: 1 << 17]))
-        if not found:
-            return data
-        match = rng.choice(found)
-        data = data[: match.start()] + rng.choice(_NUMBERS) + data[match.end() :]
-    return data
-
-
-def _rename(rng: random.Random, data: bytes) -> bytes:
-    fields = (
-        b'"ph"',
-        b'"ts"',
-        b'"dur"',
-        b'"cat"',
-        b'"name"',
-        b'"pid"',
-        b'"tid"',
-        b'"args"',
-        b'"correlation"',
-        b'"stream"',
-    )
-    one, other = rng.sample(fields, 2)
-    if rng.random() < 0.5:
-        at = [match.start() for match in re.finditer(re.escape(one), data)]
-        if at:
-            chosen = rng.choice(at)
-            return data[:chosen] + other + data[chosen + len(one) :]
-    return data.replace(one, other)
-
-
-def _unquote(rng: random.Random, data: bytes) -> bytes:
-    found = [match.start() for match in re.finditer(rb'\\?"', data)]
-    for at in sorted(rng.sample(found, min(len(found), rng.choice((1, 1, 4)))), reverse=True):
-        data = data[:at] + data[at + 1 :] if rng.random() < 0.5 else data[:at] + b'"' + data[at:]
-    return data
-
-
-def _bomb(rng: random.Random, data: bytes) -> bytes:
-    """A file of some 10 MB that unpacks to 10 GB."""
-    return gzip.compress(data[: len(data) // 2], 0) + _BOMB_MEMBER[0]
-
-
-_BOMB_MEMBER: list[bytes] = []
-
-
-def _make_bomb(size: int) -> bytes:
-    """Members of 64 MB of blanks each, one after another."""
-    return gzip.compress(b" " * (64 << 20), 9, mtime=0) * (size // (64 << 20))
-
-
-MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    _flip, _cut, _drop, _repeat, _insert, _nest, _number, _rename, _unquote,
-)  # fmt: skip
-
-
-def make_input(seed: int, files: dict[str, bytes], *, bombs: bool = False) -> tuple[str, bytes]:
-    """Input number ``seed``: what was done to which layout, and the bytes."""
-    rng = random.Random(seed)
-    layout = rng.choice(sorted(files))
-    data = files[layout]
-    if bombs and rng.random() < 0.0005:
-        return f"{layout}: bomb", _bomb(rng, data)
-    done = []
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        mutation = rng.choice(MUTATIONS)
-        done.append(mutation.__name__)
-        data = mutation(rng, data)
-        if not data:
-            break
-    if len(data) < LEAST_BYTES:
-        data += b" " * (LEAST_BYTES - len(data))
-    return f"{layout}: {', '.join(done)}", data
+# one input
 
 
 def answer(path: str) -> list[str]:
@@ -278,10 +102,7 @@ def answer(path: str) -> list[str]:
     try:
         trace = read_trace(path)
     except RefereeError as error:
-        text = str(error)
-        if "\n" in text or not text.strip():
-            raise AssertionError(f"not one sentence in one line: {text[:300]!r}") from error
-        return ["error: " + re.sub(r"[^a-z ]", "", error.message.replace(path, "").lower()).strip()[:60]]
+        return [_said(error)]
     report = diagnose(trace)
     if report.idle.host_starved_ns + report.idle.synchronised_ns + report.idle.dependency_ns + report.idle.other_ns != (
         report.totals.idle_ns
@@ -290,20 +111,59 @@ def answer(path: str) -> list[str]:
     return [finding.code for finding in trace.findings] or ["no findings"]
 
 
+def _said(error: RefereeError) -> str:
+    text = str(error)
+    if "\n" in text or not text.strip():
+        raise AssertionError(f"not one sentence in one line: {text[:300]!r}") from error
+    return "one sentence"
+
+
+def odd_request(seed: int, path: str) -> str:
+    """Ask for what cannot be had: missing files, directories, members, ranks, remote stores; answers what came."""
+    from referee.trace.reader import read_trace
+    from referee.trace.source import find_traces
+
+    folder = os.path.dirname(path)
+    hollow = os.path.join(folder, "hollow")
+    os.makedirs(hollow, exist_ok=True)
+    requests = (
+        lambda: read_trace(f"{path}.missing"),
+        lambda: read_trace(folder),
+        lambda: read_trace("\0"),
+        lambda: read_trace(f"{path}!no-such-member.json"),
+        lambda: read_trace("memory://nowhere/x.json"),
+        lambda: read_trace(os.devnull),
+        lambda: find_traces([hollow]),
+        lambda: find_traces([f"{folder}/*.none"]),
+        lambda: find_traces([path], rank=seed),
+    )
+    try:
+        random.Random(seed).choice(requests)()
+    except PackageMissing:
+        return "a package is missing"
+    except RefereeError as error:
+        return _said(error)
+    return "no findings"
+
+
+ODD_EVERY = 100
+"""Besides every so many inputs something is asked for that cannot be had."""
+
+
 def _alarm(*_: object) -> None:
     raise TimeoutError(f"no answer within {WATCHDOG_S} s")
 
 
 def try_seeds(
     seeds: list[int], *, limit_memory: bool = True, bombs: bool = True
-) -> tuple[collections.Counter, list[str]]:
-    """Counts of answers, and the failures, of some seeds."""
+) -> tuple[collections.Counter, list[str], set[str]]:
+    """Counts of answers, the failures, and the places at which errors were made, of some seeds."""
     if limit_memory:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     signal.signal(signal.SIGALRM, _alarm)
     files = layouts()
-    if bombs:
-        _BOMB_MEMBER[:] = [_make_bomb(10 << 30)]
+    arm(bombs)
+    witness = _witness()
     counts: collections.Counter = collections.Counter()
     failures = []
     with tempfile.TemporaryDirectory() as folder:
@@ -314,40 +174,106 @@ def try_seeds(
                 file.write(data)
             signal.alarm(WATCHDOG_S)
             try:
-                counts.update(set(answer(path)) | {"answered"})
+                counts.update({*answer(path), "answered"})
+                if seed % ODD_EVERY == 0:
+                    odd_request(seed, path)
             except BaseException:  # noqa: BLE001 - whatever it is, it is the failure that is looked for
                 failures.append(f"seed {seed} ({what}):\n{traceback.format_exc(limit=-4)}")
             finally:
                 signal.alarm(0)
-    return counts, failures
+    return counts, failures, witness.places
+
+
+_WITNESSES: list[_Witness] = []
+
+
+def _witness() -> _Witness:
+    """One for each process: constructors are watched once."""
+    if not _WITNESSES:
+        _WITNESSES.append(_Witness())
+    return _WITNESSES[0]
+
+
+# many inputs
+
+
+def run(args: argparse.Namespace) -> dict:
+    """Try seeds over several processes until they are through, or the time is; answers the record of the run."""
+    arm(not args.no_bombs)
+    counts: collections.Counter = collections.Counter()
+    failures: list[str] = []
+    places: set[str] = set()
+    begun, done, end = time.monotonic(), args.first_seed, args.first_seed + args.inputs
+    with multiprocessing.get_context("fork").Pool(args.jobs, maxtasksperchild=40) as pool:
+        while done < end and time.monotonic() - begun < args.seconds:
+            starts = range(done, min(done + BATCH * args.jobs * 2, end), BATCH)
+            batches = [list(range(start, min(start + BATCH, end))) for start in starts]
+            jobs = [pool.apply_async(try_seeds, (batch,), {"bombs": not args.no_bombs}) for batch in batches]
+            for job in jobs:
+                found, failed, reached = job.get()
+                counts += found
+                failures += failed
+                places |= reached
+            done = batches[-1][-1] + 1
+            print(f"\r{done - args.first_seed:,} tried, {len(failures)} failures", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return {
+        "first_seed": args.first_seed,
+        "inputs": done - args.first_seed,
+        "seconds": round(time.monotonic() - begun, 1),
+        "failures": failures[:50],
+        "counts": dict(counts.most_common()),
+        "places": sorted(places),
+    }
+
+
+def summarise(records: list[dict], *, wanted: int) -> int:
+    """Print what some runs reached together; answers the exit status."""
+    counts: collections.Counter = collections.Counter()
+    seeds: set[int] = set()
+    for record in records:
+        counts.update(record["counts"])
+        seeds.update(range(record["first_seed"], record["first_seed"] + record["inputs"]))
+        for failure in record["failures"]:
+            print(failure)
+    places = {place for record in records for place in record["places"]}
+    for text, count in counts.most_common():
+        print(f"{count:9,}  {text}")
+    unreached = sorted(reader_codes() - set(counts)) + sorted(set(error_places()) - places)
+    print(f"{len(reader_codes() & set(counts))} of {len(reader_codes())} finding codes reached")
+    print(f"{len(set(error_places()) & places)} of {len(error_places())} places at which an error is made reached")
+    print(f"not reached: {', '.join(unreached) or 'none'}")
+    failed = sum(len(record["failures"]) for record in records)
+    print(f"{len(seeds):,} different inputs of {wanted:,}, {counts['answered']:,} answered, {failed:,} failures")
+    return 1 if failed or unreached or len(seeds) < wanted else 0
 
 
 def main() -> int:
-    """Try many seeds over several processes."""
+    """Try many seeds, or summarise what was recorded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after this time, at a whole batch")
+    parser.add_argument("--record", metavar="PATH", help="append what was tried and reached as a line of JSON")
+    parser.add_argument("--summary", metavar="PATH", help="summarise what was recorded, and try nothing")
     parser.add_argument("--no-bombs", action="store_true", help="skip the gzip members that claim 10 GB")
     args = parser.parse_args()
-    seeds = range(args.first_seed, args.first_seed + args.inputs)
-    batches = [list(seeds[start : start + 500]) for start in range(0, len(seeds), 500)]
-    counts: collections.Counter = collections.Counter()
-    failures: list[str] = []
-    with multiprocessing.get_context("fork").Pool(args.jobs, maxtasksperchild=20) as pool:
-        jobs = [pool.apply_async(try_seeds, (batch,), {"bombs": not args.no_bombs}) for batch in batches]
-        for number, job in enumerate(jobs, 1):
-            found, failed = job.get()
-            counts += found
-            failures += failed
-            print(f"\r{number * 500:,} tried, {len(failures)} failures", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    for text, count in counts.most_common():
-        print(f"{count:8,}  {text}")
-    for failure in failures[:50]:
-        print(failure)
-    print(f"{counts['answered']:,} answered, {len(failures):,} failures")
-    return 1 if failures else 0
+    if args.summary:
+        records = [json.loads(line) for line in Path(args.summary).read_text().splitlines()]
+        return summarise(records, wanted=args.inputs)
+    record = run(args)
+    if args.record:
+        with open(args.record, "a") as file:
+            file.write(json.dumps(record) + "\n")
+        for failure in record["failures"]:
+            print(failure)
+        print(
+            f"seeds {record['first_seed']}..{record['first_seed'] + record['inputs'] - 1}: "
+            f"{len(record['failures'])} failures in {record['seconds']} s"
+        )
+        return 1 if record["failures"] else 0
+    return summarise([record], wanted=args.inputs)
 
 
 if __name__ == "__main__":

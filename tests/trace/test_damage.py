@@ -186,6 +186,13 @@ def test_what_an_archive_cannot_give(tmp_path: Path):
         archive.writestr("a.json", some(5))
     with pytest.raises(TraceError, match="packed with method 14"):
         read(out.getvalue(), tmp_path)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("c\nd" + "x" * 500, some(5))
+    with pytest.raises(TraceError, match=r"c\?dx+… is packed with") as caught:
+        read(out.getvalue(), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
     with pytest.raises(TraceError, match="archive without a file"):
         read(zip_of({}), tmp_path)
     with pytest.raises(TraceError, match="no member of it can be found"):

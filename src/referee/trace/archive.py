@@ -25,6 +25,7 @@ _ENCRYPTED, _SIZE_FOLLOWS = 1, 8
 _STORED, _DEFLATED = 0, 8
 _IN_EXTRA = 0xFFFFFFFF
 _ZIP64 = 1
+_SHOWN = 100
 TAR, TAR_AT = b"ustar", 257
 
 
@@ -42,6 +43,11 @@ class Member:
     packing: int = _STORED
     crc: int | None = None
     encrypted: bool = False
+
+    def __str__(self) -> str:
+        """The name as it can be shown: in one line, and not endless."""
+        text = "".join(char if char.isprintable() else "?" for char in self.name)
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +165,8 @@ def list_tar(blob: Blob) -> Listing:
 def copy_member(blob: Blob, member: Member, out: Sink) -> Damage | None:
     """Unpack one member; answers what is broken about it. Raises :class:`Unreadable` if its packing is not known."""
     if member.encrypted:
-        raise Unreadable(f"{member.name} is encrypted")
-    layer = f"member {member.name}"
+        raise Unreadable(f"{member} is encrypted")
+    layer = f"member {member}"
     if member.packing == _DEFLATED:
         stop = blob.size if member.size is None else min(member.start + member.size, blob.size)
         ended = inflate(_Part(blob, stop), member.start, out)
@@ -169,7 +175,7 @@ def copy_member(blob: Blob, member: Member, out: Sink) -> Damage | None:
         wrong = member.crc is not None and ended.crc != member.crc
         return Damage(layer=layer, reason="checksum", byte=ended.byte) if wrong else None
     if member.packing != _STORED:
-        raise Unreadable(f"{member.name} is packed with method {member.packing}, of which only 0 and 8 are read")
+        raise Unreadable(f"{member} is packed with method {member.packing}, of which only 0 and 8 are read")
     return _copy_stored(blob, member, out, layer=layer)
 
 

@@ -187,13 +187,13 @@ class Unpacker:
 
     def _choose(self, listing: Listing, member: str | None, inside: list[str]) -> Member:
         """The member that is meant: the one named, else the only one that is called like a trace."""
-        names = list(dict.fromkeys(one.name for one in listing.members))
-        likely = [name for name in names if name.endswith(TRACE_SUFFIXES)] or names
+        names = {one.name: str(one) for one in listing.members}
+        likely = [name for name in names if name.endswith(TRACE_SUFFIXES)] or list(names)
         wanted = [name for name in names if name == member] if member and not inside else likely
         if len(wanted) == 1:
             inside.append(wanted[0])
             return listing.named(wanted[0])
-        shown = ", ".join(sorted(likely)[:6]) + (" …" if len(likely) > 6 else "")
+        shown = ", ".join(names[name] for name in sorted(likely)[:6]) + (" …" if len(likely) > 6 else "")
         if not likely:
             raise TraceError(f"{self._source} is an archive without a file in it.")
         if member and not inside:
