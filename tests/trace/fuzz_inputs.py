@@ -51,12 +51,13 @@ def _vendor(events: list[dict]) -> list[dict]:
     return [{**e, "cat": names.get(e["cat"], "quantum")} for e in events]
 
 
-def _packed(member: str, data: bytes) -> bytes:
+def _packed(member: str, data: bytes, *, more: dict[str, bytes] | None = None) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        info = tarfile.TarInfo(member)
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
+        for name, content in {member: data, **(more or {})}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
     return out.getvalue()
 
 
@@ -109,7 +110,7 @@ def layouts() -> dict[str, bytes]:
             plain + _noise(LEAST_BYTES)
         ),
         "tar": _packed("a.json", plain),
-        "tar of two": _packed("a.json", plain[:20_000])[: -1024 * 8] + _packed("b.json", graph),
+        "tar of two": _packed("a.json", plain, more={"b.json": graph}),
         "zip": _zipped("a.json", plain),
         "zip, deflated": _zipped("a.json", plain + _noise(LEAST_BYTES), zipfile.ZIP_DEFLATED),
         "zip of two": _zipped("a.json", plain, more={"b.json": graph}),
