@@ -42,8 +42,8 @@ def ladders(operators: Sequence[str]) -> Iterator[tuple[str, Any]]:
     import torch
 
     from referee.anatomy.arguments import make_arguments
-    from referee.anatomy.dissect import Request, prepare
     from referee.anatomy.operator import find_operator
+    from referee.anatomy.prepare import Request, prepare
     from referee.anatomy.probe import NoProbe, load_probe
     from referee.anatomy.stages import build_ladder
 

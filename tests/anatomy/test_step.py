@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from referee.anatomy.step import count_intermediates, dissect_step, look
+from referee.anatomy.modes import count_intermediates, look
+from referee.anatomy.step import dissect_step
 from referee.records.anatomy import Anatomy
 
 BUDGET_NS = 60_000_000

@@ -9,8 +9,8 @@ from typing import Any
 
 from referee.anatomy.arguments import Wish, make_arguments
 from referee.anatomy.children import Report, run_child
-from referee.anatomy.dissect import Request, prepare
 from referee.anatomy.operator import Operator, all_operators
+from referee.anatomy.prepare import Request, prepare
 from referee.anatomy.probe import NoProbe, load_probe
 from referee.anatomy.stages import build_ladder
 from referee.anatomy.timing import time_pairs

@@ -71,6 +71,12 @@ _KEYS = (
     Key("method", "calls_per_block", "calls timed between two readings of the clock", "calls", must_match=False),
     Key("method", "block_target_ns", "length a block was aimed at", "ns", must_match=False),
     Key("method", "budget_ns", "wall-clock budget", "ns", must_match=False),
+    Key(
+        "method",
+        "address_layout",
+        "where the process lies in memory: fixed, or random (as the system gives it)",
+        must_match=False,
+    ),
     Key("method", "cache_state", "state of the caches before each call: warm, flushed, rotated"),
     Key("method", "input_fill", "how the inputs were filled"),
     Key("method", "gc", "the garbage collector during the timed window"),

@@ -5,14 +5,8 @@ from __future__ import annotations
 from referee.records.anatomy import (
     SMALL_NS,
     Anatomy,
-    AnatomySurvey,
     ModeCost,
-    ModePath,
-    PathEntry,
     Stage,
-    SurveyRow,
-    Tape,
-    TapeNode,
     Variant,
 )
 from referee.records.document import (
@@ -28,12 +22,12 @@ from referee.records.document import (
     Paragraph,
     Table,
 )
+from referee.report.dispatch_path import mode_blocks, path_blocks
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
-from referee.report.wording import context_lines, plural, sentence
+from referee.report.tape import tape_blocks
+from referee.report.wording import context_lines, sentence
 from referee.units import format_bytes, format_frac, format_ns, format_range_ns, format_ratio
-
-_MOST_NODES = 40
 
 
 def compose_anatomy(anatomy: Anatomy) -> Document:
@@ -46,9 +40,9 @@ def compose_anatomy(anatomy: Anatomy) -> Document:
             *_ladder(anatomy),
             *_variants(anatomy.variants),
             *_modes(anatomy.modes),
-            *_path(anatomy.dispatch_path),
-            *_paths(anatomy.paths),
-            *(_tape(anatomy.tape) if anatomy.tape is not None else ()),
+            *path_blocks(anatomy.dispatch_path),
+            *mode_blocks(anatomy.paths),
+            *(tape_blocks(anatomy.tape) if anatomy.tape is not None else ()),
             *finding_blocks(anatomy.findings),
             *provenance_blocks(anatomy.provenance),
         ),
@@ -247,166 +241,3 @@ def _modes(modes: tuple[ModeCost, ...]) -> tuple[Block, ...]:
             rows=rows,
         ),
     )
-
-
-def _path(path: tuple[PathEntry, ...]) -> tuple[Block, ...]:
-    if not path:
-        return ()
-    rows = tuple(
-        (
-            "→" if entry.visited else "",
-            entry.key,
-            entry.kernel,
-            entry.note,
-            entry.source,
-        )
-        for entry in path
-    )
-    return (
-        Heading(text="Dispatch path"),
-        Table(
-            columns=(
-                Column(title=""),
-                Column(title="Key"),
-                Column(title="Registered"),
-                Column(title="What happens", fit="wrap", priority=2),
-                Column(title="Where", fit="shorten", priority=3),
-            ),
-            rows=rows,
-            caption="Keys of the arguments and the thread by priority; an arrow marks those that the call visits.",
-        ),
-    )
-
-
-def _paths(paths: tuple[ModePath, ...]) -> tuple[Block, ...]:
-    if not paths:
-        return ()
-    gradients = {True: "equal", False: "differ", None: "–"}
-    rows = tuple((path.mode, _met(path), _witness_words(path), gradients[path.gradients_equal]) for path in paths)
-    return (
-        Heading(text="Dispatch path by mode"),
-        Table(
-            columns=(
-                Column(title="Mode"),
-                Column(title="Kernels met", fit="wrap"),
-                Column(title="Witness", fit="wrap", priority=2),
-                Column(title="Gradients", priority=3),
-            ),
-            rows=rows,
-            caption="Predicted from key sets and rules; a witness is a recording kernel in front of each real one.",
-        ),
-    )
-
-
-def _met(path: ModePath) -> str:
-    if not path.predicted:
-        return path.why_not or "none of its own"
-    return " → ".join(path.predicted) + (" → …" if path.open_ended else "")
-
-
-def _witness_words(path: ModePath) -> str:
-    if path.witnessed is None:
-        return path.why_not if path.predicted and path.why_not else "–"
-    return "seen" if path.agrees else "differs: " + " → ".join(path.witnessed)
-
-
-def compose_survey(survey: AnatomySurvey) -> Document:
-    """All operators of a namespace, those with a ladder first."""
-    done = tuple(row for row in survey.rows if not row.refused)
-    refused = tuple(row for row in survey.rows if row.refused)
-    kinds: dict[str, int] = {}
-    for row in done:
-        kinds[row.kind] = kinds.get(row.kind, 0) + 1
-    by_kind = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1]))
-    without: tuple[Block, ...] = (Heading(text="Without a ladder"), _refusals(refused)) if refused else ()
-    return Document(
-        title=f"Anatomy of all operators of {survey.namespace}",
-        blocks=(
-            Headline(
-                figure=f"{len(done):,} of {len(survey.rows):,} operators",
-                sentence=f"have a ladder; it took {format_ns(survey.took_ns)}. By kind: {by_kind}.",
-                context=context_lines(survey.provenance),
-            ),
-            Heading(text="Ladders"),
-            _survey_table(done),
-            *without,
-            *finding_blocks(survey.findings),
-            *provenance_blocks(survey.provenance),
-        ),
-    )
-
-
-def _survey_table(rows: tuple[SurveyRow, ...]) -> Table:
-    layers = list(dict.fromkeys(layer for row in rows for layer in row.layers or {}))
-    return Table(
-        columns=(
-            Column(title="Operator", fit="shorten"),
-            Column(title="Kind", priority=2),
-            Column(title="Whole", align="right"),
-            *(Column(title=layer, align="right", priority=3) for layer in layers),
-            Column(title="Remainder", align="right", priority=2),
-        ),
-        rows=tuple(
-            (
-                row.op,
-                row.kind,
-                format_ns(row.whole_ns),
-                *(stage_words(row.layers[name]) if row.layers and name in row.layers else "–" for name in layers),
-                stage_words(row.remainder_ns),
-            )
-            for row in rows
-        ),
-        caption="Coarse: 20 ms for each operator, without gradients.",
-    )
-
-
-def _refusals(rows: tuple[SurveyRow, ...]) -> Table:
-    return Table(
-        columns=(Column(title="Operator", fit="shorten"), Column(title="Why", fit="wrap")),
-        rows=tuple((row.op, row.refused) for row in rows),
-    )
-
-
-def _tape(tape: Tape) -> tuple[Block, ...]:
-    if not tape.nodes:
-        return (Heading(text="Tape"), Paragraph(text=sentence(f"Nothing was recorded: {tape.why_empty}")))
-    facts = (
-        Fact(
-            label="Nodes",
-            value=f"{len(tape.nodes):,}",
-            note=f"{plural(tape.edges, 'edge')}, {tape.accumulators} of the nodes accumulate into leaves",
-        ),
-        Fact(
-            label="Saved",
-            value=format_bytes(tape.saved_bytes),
-            note=f"{plural(tape.saved_tensors, 'tensor')}, storage counted once, without parameters "
-            f"({format_bytes(tape.parameter_bytes)}); a plain sum says {format_bytes(tape.naive_bytes)}",
-        ),
-    )
-    rows = tuple(map(_node_row, tape.nodes[:_MOST_NODES]))
-    more = len(tape.nodes) - len(rows)
-    return (
-        Heading(text="Tape"),
-        Facts(facts=facts),
-        Table(
-            columns=(
-                Column(title="#", align="right"),
-                Column(title="Node"),
-                Column(title="Goes on to"),
-                Column(title="Saved", fit="wrap"),
-            ),
-            rows=rows,
-            caption="In the order in which backward would run them" + (f"; {more} more nodes." if more > 0 else "."),
-        ),
-    )
-
-
-def _node_row(node: TapeNode) -> tuple[str, ...]:
-    saved = "; ".join(
-        f"{s.name} {'×'.join(map(str, s.shape)) or 'scalar'} {s.dtype}, {format_bytes(s.bytes)}"
-        + (f" ({s.role})" if s.role != "activation" else "")
-        if s.dtype
-        else s.name
-        for s in node.saved
-    )
-    return (str(node.number), node.variable or node.name, ", ".join(map(str, node.next)), saved)

@@ -21,7 +21,7 @@ from referee.records.shapes import ShapeSet
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
 from referee.records.whatif import WhatIf
-from referee.report.anatomy import compose_anatomy, compose_survey
+from referee.report.anatomy import compose_anatomy
 from referee.report.capture import compose_capture
 from referee.report.check import compose_check
 from referee.report.compare import compose_comparison
@@ -33,6 +33,7 @@ from referee.report.precision import compose_precision
 from referee.report.profile import compose_profile
 from referee.report.remedy import compose_remedy
 from referee.report.shape_set import compose_shape_set
+from referee.report.survey import compose_survey
 from referee.report.sweep import compose_sweep
 from referee.report.trace import compose_trace
 from referee.report.trace_set import compose_trace_set

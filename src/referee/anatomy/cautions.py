@@ -1,0 +1,152 @@
+"""What will hurt in this step, before it does? Inference tensors, graphs that are held, a tape that nobody runs.
+
+Each question calls the step as a user would, and answers with findings that name the variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from referee.anatomy.held import named_tensors
+from referee.anatomy.tape import count_nodes, read_tape
+from referee.device.host import load_torch
+from referee.records.anatomy import Tape
+from referee.records.finding import Finding
+from referee.units import format_bytes
+
+_REPEATS = 4
+"""Calls after which a graph that is kept from step to step has visibly grown."""
+
+
+def find_cautions(
+    step: Callable[[], object],
+    *,
+    tape: Tape,
+    runs_backward: bool,
+    model: Any = None,
+    rebuild: Callable[[], Callable[[], object]] | None = None,
+) -> list[Finding]:
+    """Everything about ``step`` that fails or costs later; with ``rebuild`` also what a first call makes."""
+    findings = [
+        *_inference_tensors(step),
+        *(_lazy_buffers(rebuild) if rebuild is not None else ()),
+        *_held_graphs(step),
+    ]
+    if not runs_backward and tape.saved_bytes and _looks_like_inference(model):
+        findings.append(_never_runs(tape))
+    return findings
+
+
+def _inference_tensors(step: object) -> list[Finding]:
+    """Parameters and buffers that were made in inference mode: where that will hurt, before it does."""
+    torch = load_torch()
+    found: list[Finding] = []
+    for name, tensor in named_tensors(step).items():
+        if not tensor.is_inference():
+            continue
+        trained = isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
+        message = (
+            f"Parameter {name} was made in inference mode: backward leaves it without a gradient or fails, "
+            "and updating it raises"
+            if trained
+            else f"{name} was made in inference mode: updating it in place or saving it for backward raises outside"
+        )
+        found.append(
+            Finding(
+                code="inference-tensor",
+                severity="warning",
+                message=message,
+                evidence={"name": name, "trained": trained},
+                hint="Build the model outside of inference_mode, or clone the tensor outside of it.",
+            )
+        )
+    return found
+
+
+def _lazy_buffers(rebuild: Callable[[], Callable[[], object]]) -> list[Finding]:
+    """What a first call makes when it runs in inference mode, and whether a call outside can go on with it."""
+    torch = load_torch()
+    try:
+        step = rebuild()
+        before = set(named_tensors(step))
+        already = {name for name, tensor in named_tensors(step).items() if tensor.is_inference()}
+        with torch.inference_mode():
+            step()
+        made = {n: t for n, t in named_tensors(step).items() if t.is_inference() and n not in already}
+    except (RuntimeError, TypeError):  # a step that trains does not run in inference mode at all
+        return []
+    found: list[Finding] = []
+    for name in made:
+        when = "made" if name not in before else "replaced"
+        fails = _fails_outside(step)
+        after = f"; a later call under no_grad fails: {fails}" if fails else "; updating it in place later would fail"
+        found.append(
+            Finding(
+                code="inference-tensor",
+                severity="warning",
+                message=f"{name} is {when} by a first call, and is an inference tensor if that runs in inference mode"
+                f"{after}",
+                evidence={"name": name, "fails": bool(fails)},
+                hint="Warm up in the mode that serves.",
+            )
+        )
+    return found
+
+
+def _fails_outside(step: Callable[[], object]) -> str:
+    try:
+        with load_torch().no_grad():
+            step()
+    except RuntimeError as error:
+        return str(error).strip().splitlines()[0][:120]
+    return ""
+
+
+def _held_graphs(step: Callable[[], object]) -> list[Finding]:
+    """Variables whose graph grows from call to call: they keep the saved tensors of every step alive."""
+    step()
+    first = _graph_sizes(step)
+    for _ in range(_REPEATS):
+        step()
+    found: list[Finding] = []
+    for name, (nodes, held_bytes) in _graph_sizes(step).items():
+        earlier = first.get(name, (0, 0))[0]
+        grown = nodes - earlier
+        if grown < _REPEATS:
+            continue
+        found.append(
+            Finding(
+                code="graph-held",
+                severity="warning",
+                message=f"{name} keeps the graphs of earlier steps: {earlier} nodes became {nodes} in {_REPEATS} calls"
+                f" ({format_bytes(held_bytes)} of saved tensors)",
+                evidence={"name": name, "nodes": nodes, "nodes_per_call": grown / _REPEATS, "saved_bytes": held_bytes},
+                hint="Accumulate loss.detach() or loss.item().",
+            )
+        )
+    return found
+
+
+def _graph_sizes(step: object) -> dict[str, tuple[int, int]]:
+    sizes: dict[str, tuple[int, int]] = {}
+    for name, tensor in named_tensors(step).items():
+        if tensor.grad_fn is not None:
+            sizes[name] = (count_nodes(tensor), read_tape(tensor).saved_bytes)
+    return sizes
+
+
+def _looks_like_inference(model: Any) -> bool:
+    """A model in eval mode, or none that says otherwise."""
+    return model is not None and not getattr(model, "training", True)
+
+
+def _never_runs(tape: Tape) -> Finding:
+    return Finding(
+        code="backward-never-runs",
+        severity="warning",
+        message=f"{format_bytes(tape.saved_bytes)} are saved in each call for a backward pass that never runs: "
+        "eval() switches layers, it does not stop autograd",
+        evidence={"saved_bytes": tape.saved_bytes, "nodes": len(tape.nodes)},
+        hint="Wrap it in torch.no_grad() or torch.inference_mode().",
+    )

@@ -1,0 +1,152 @@
+"""How is what was timed written down? Stages, remainder, tape and provenance of one call, as a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from referee.anatomy.arguments import Arguments
+from referee.anatomy.prepare import Prepared, Request
+from referee.anatomy.stages import FURTHER_TENSORS, Ladder, Step, Subject
+from referee.anatomy.tape import read_tape
+from referee.anatomy.timing import Cost
+from referee.device.host import load_torch
+from referee.device.protocol import Device
+from referee.device.provenance import MachineMark, collect
+from referee.records.anatomy import Anatomy, Stage, Tape
+from referee.records.finding import Finding, Scalar
+from referee.records.provenance import NOT_READ, Provenance, TensorSpec
+
+
+def compose_record(
+    request: Request,
+    prepared: Prepared,
+    ladder: Ladder,
+    costs: tuple[Cost, ...],
+    *,
+    probe: dict[str, Scalar],
+    device: Device,
+    before: MachineMark,
+) -> Anatomy:
+    """The record of what was timed."""
+    whole, *parts = costs
+    per_tensor = parts.pop() if ladder.per_tensor is not None else None
+    remainder, low, high = _remainder(whole, parts)
+    subject = prepared.subject
+    return Anatomy(
+        op=subject.operator.dotted,
+        entry=subject.entry.expression,
+        mode=request.mode + (" under autocast" if request.autocast else ""),
+        whole_ns=whole.hot.point,
+        whole_cold_ns=whole.cold.point if whole.cold is not None else None,
+        whole_ci_low_ns=whole.hot.low,
+        whole_ci_high_ns=whole.hot.high,
+        ci_level=whole.hot.level,
+        stages=tuple(_stage(step, cost) for step, cost in zip(ladder.steps, parts, strict=True)),
+        remainder_ns=remainder,
+        remainder_low_ns=low,
+        remainder_high_ns=high,
+        per_tensor_ns=per_tensor.hot.point / FURTHER_TENSORS if per_tensor is not None else None,
+        dispatch_path=prepared.path,
+        tape=_tape(subject),
+        provenance=_provenance(request, subject, device=device, before=before),
+        unseparated=(*ladder.unseparated, *prepared.notes),
+        calls=subject.inner_calls,
+        probe=probe,
+        findings=_findings(probe),
+    )
+
+
+def _stage(step: Step, cost: Cost) -> Stage:
+    return Stage(
+        name=cost.name,
+        ns=cost.hot.point,
+        cold_ns=cost.cold.point if cost.cold is not None else None,
+        ci_low_ns=cost.hot.low,
+        ci_high_ns=cost.hot.high,
+        cold_low_ns=cost.cold.low if cost.cold is not None else None,
+        cold_high_ns=cost.cold.high if cost.cold is not None else None,
+        meaning=step.meaning,
+        layer=step.layer,
+    )
+
+
+def _tape(subject: Subject) -> Tape:
+    """What one call leaves for backward, made anew and dropped."""
+    with (subject.autocast or subject.context)():
+        outputs = subject.operator.callable(*subject.actual.args, **subject.actual.kwargs)
+        return read_tape(outputs, inputs=subject.actual.tensors)
+
+
+def _provenance(request: Request, subject: Subject, *, device: Device, before: MachineMark) -> Provenance:
+    return collect(
+        device,
+        dtype=_dtype(subject.actual),
+        shapes=[tensor_spec(value) for value in subject.entry.names.values() if _is_tensor(value)],
+        method={
+            "clock": "enqueue" if device.name != "cpu" else "settled_amortised",
+            "budget_ns": request.budget_ns,
+            "input_fill": "uniform, 0.25 to 1",
+            "cache_state": "warm",
+            "address_layout": address_layout(),
+            "gc": "disabled in the timed window",
+            "statistic": "differences of lower quartiles of clean blocks, each stage a pair of its own",
+            "target": subject.operator.dotted,
+        },
+        before=before,
+        switches={"grad_mode": request.mode.replace("inference", "inference_mode")},
+    )
+
+
+_NO_RANDOM_ADDRESSES = 0x0040000
+"""``ADDR_NO_RANDOMIZE`` of <sys/personality.h>."""
+
+
+def address_layout() -> str:
+    """Whether this process was placed in memory at random, which moves a small operator's time by some percent."""
+    try:
+        personality = int(Path("/proc/self/personality").read_text(), 16)
+    except (OSError, ValueError):
+        return NOT_READ
+    return "fixed" if personality & _NO_RANDOM_ADDRESSES else "random"
+
+
+def _remainder(whole: Cost, parts: list[Cost]) -> tuple[float, float, float]:
+    """The whole less all stages, and the interval that their own intervals leave it (independent, so in squares)."""
+    rest = whole.hot.point - sum(part.hot.point for part in parts)
+    below = sum((cost.hot.point - cost.hot.low) ** 2 for cost in (whole, *parts)) ** 0.5
+    above = sum((cost.hot.high - cost.hot.point) ** 2 for cost in (whole, *parts)) ** 0.5
+    return rest, rest - below, rest + above
+
+
+def _findings(probe: dict[str, Scalar]) -> tuple[Finding, ...]:
+    if probe["kind"] == "compiled":
+        return ()
+    return (
+        Finding(
+            code="no-probe",
+            severity="warning",
+            message=f"The compiled probe is missing ({probe['why']}), so that most stages cannot be told apart",
+            hint="Install a C++ compiler (g++ or clang++), or name one with CXX.",
+        ),
+    )
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, load_torch().Tensor)
+
+
+def _dtype(arguments: Arguments) -> str:
+    names = {str(tensor.dtype).removeprefix("torch.") for tensor in arguments.tensors}
+    return ", ".join(sorted(names)) or "none"
+
+
+def tensor_spec(tensor: Any) -> TensorSpec:
+    """The tensor as the provenance states it."""
+    return TensorSpec(
+        role="input",
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()) if tensor.layout == load_torch().strided else (),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=str(tensor.device),
+    )

@@ -1,0 +1,56 @@
+"""What did a forward pass leave for backward? Its nodes and what they saved, as blocks of a document."""
+
+from __future__ import annotations
+
+from referee.records.anatomy import Tape, TapeNode
+from referee.records.document import Block, Column, Fact, Facts, Heading, Paragraph, Table
+from referee.report.wording import plural, sentence
+from referee.units import format_bytes
+
+_MOST_NODES = 40
+
+
+def tape_blocks(tape: Tape) -> tuple[Block, ...]:
+    """Nodes, edges and saved bytes, and the first nodes in the order of a backward pass."""
+    if not tape.nodes:
+        return (Heading(text="Tape"), Paragraph(text=sentence(f"Nothing was recorded: {tape.why_empty}")))
+    facts = (
+        Fact(
+            label="Nodes",
+            value=f"{len(tape.nodes):,}",
+            note=f"{plural(tape.edges, 'edge')}, {tape.accumulators} of the nodes accumulate into leaves",
+        ),
+        Fact(
+            label="Saved",
+            value=format_bytes(tape.saved_bytes),
+            note=f"{plural(tape.saved_tensors, 'tensor')}, storage counted once, without parameters "
+            f"({format_bytes(tape.parameter_bytes)}); a plain sum says {format_bytes(tape.naive_bytes)}",
+        ),
+    )
+    rows = tuple(map(_node_row, tape.nodes[:_MOST_NODES]))
+    more = len(tape.nodes) - len(rows)
+    return (
+        Heading(text="Tape"),
+        Facts(facts=facts),
+        Table(
+            columns=(
+                Column(title="#", align="right"),
+                Column(title="Node"),
+                Column(title="Goes on to"),
+                Column(title="Saved", fit="wrap"),
+            ),
+            rows=rows,
+            caption="In the order in which backward would run them" + (f"; {more} more nodes." if more > 0 else "."),
+        ),
+    )
+
+
+def _node_row(node: TapeNode) -> tuple[str, ...]:
+    saved = "; ".join(
+        f"{s.name} {'×'.join(map(str, s.shape)) or 'scalar'} {s.dtype}, {format_bytes(s.bytes)}"
+        + (f" ({s.role})" if s.role != "activation" else "")
+        if s.dtype
+        else s.name
+        for s in node.saved
+    )
+    return (str(node.number), node.variable or node.name, ", ".join(map(str, node.next)), saved)
