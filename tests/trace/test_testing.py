@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import doctest
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from referee import testing
-from referee.testing import Workload, simulate, simulate_ranks
+from referee.testing import (
+    Workload,
+    draw_workload,
+    intervene,
+    limit_of,
+    limits,
+    named_by_rule,
+    simulate,
+    simulate_ranks,
+    simulation,
+    truth_of,
+    workloads,
+)
 from referee.trace.columns import NONE, Kind
 from referee.trace.reader import parse_trace
 from referee.trace.totals import kernels_per_step, totals
@@ -33,8 +45,9 @@ WORKLOADS = st.builds(
 )
 
 
-def test_the_example_in_the_docstring():
-    assert doctest.testmod(testing).failed == 0
+@pytest.mark.parametrize("module", [simulation, limits, workloads])
+def test_the_examples_in_the_docstrings(module: ModuleType):
+    assert doctest.testmod(module).failed == 0
 
 
 @given(WORKLOADS, st.integers(0, 3))
@@ -116,3 +129,73 @@ def test_the_diagnosis_agrees_with_the_truth(workload: Workload, regime: str):
 def test_unlinked_rows_stay_in_the_totals():
     trace = simulate(Workload()).trace
     assert (trace.links.launch_of[trace.rows.of(Kind.KERNEL)] != NONE).all()
+
+
+@given(WORKLOADS, st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_the_truth_needs_no_trace(workload: Workload, seed: int):
+    assert truth_of(workload, seed=seed) == simulate(workload, seed=seed).truth
+
+
+def spans(workload: Workload) -> list[int]:
+    """The durations of the kernels, as recorded."""
+    rows = simulate(workload, seed=4).trace.rows
+    kernels = rows.of(Kind.KERNEL)
+    return (rows.end_ns[kernels] - rows.start_ns[kernels]).tolist()
+
+
+def test_a_change_of_one_thing_changes_nothing_else():
+    workload = Workload(jitter=0.3, sync_every=7, after_sync_ns=30_000, loader_ns=90_000)
+    for other in (
+        intervene(workload, host=0.5),
+        intervene(workload, synchronises=False),
+        replace(workload, loader_ns=0),
+        replace(workload, first_step_ns=5_000_000),
+    ):
+        assert spans(other) == spans(workload)
+    assert spans(workload) == pytest.approx([2 * ns for ns in spans(intervene(workload, device=0.5))], abs=2)
+
+
+def test_the_host_in_half_the_time_halves_all_that_the_host_does():
+    workload = Workload(
+        kernel_ns=1,
+        latency_ns=0,
+        jitter=0.2,
+        loader_ns=80_000,
+        sync_every=5,
+        after_sync_ns=9_000,
+        first_step_ns=200_000,
+    )
+    whole, half = truth_of(workload), truth_of(intervene(workload, host=0.5))
+    assert half.window_ns == pytest.approx(whole.window_ns / 2, rel=0.01)
+
+
+def test_without_synchronising_the_host_still_does_what_follows():
+    workload = Workload(op_ns=4_000, kernel_ns=1, sync_every=1, after_sync_ns=20_000, steps=1)
+    waited, unsynced = truth_of(workload), truth_of(intervene(workload, synchronises=False))
+    assert unsynced.window_ns == pytest.approx(99 * 28_000, rel=0.01)
+    assert unsynced.window_ns < waited.window_ns
+    assert truth_of(replace(workload, sync_every=0)).window_ns < unsynced.window_ns / 2
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_shares_and_what_is_busy_sum_to_the_window(seed: int):
+    limit = limit_of(draw_workload(seed), seed=seed)
+    hidden = {"transfer-bound", "communication-bound"}  # parts of what is busy
+    idle = sum(frac for name, frac in limit.losses.items() if name not in hidden)
+    assert idle + limit.busy_frac == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("losses", "busy_frac", "regime"),
+    [
+        ({"launch-bound": 0.23, "sync-bound": 0.0}, 0.77, "compute-bound"),
+        ({"launch-bound": 0.23, "sync-bound": 0.20}, 0.57, "mixed"),
+        ({"launch-bound": 0.39, "sync-bound": 0.0}, 0.61, "mixed"),
+        ({"launch-bound": 0.41, "sync-bound": 0.25}, 0.34, "launch-bound"),
+        ({"launch-bound": 0.41, "sync-bound": 0.29}, 0.30, "mixed"),
+        ({"launch-bound": 0.10, "sync-bound": 0.25}, 0.65, "sync-bound"),
+    ],
+)
+def test_the_rule(losses: dict[str, float], busy_frac: float, regime: str):
+    assert named_by_rule(losses, busy_frac=busy_frac) == regime

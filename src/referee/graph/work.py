@@ -17,6 +17,10 @@ DEFAULT_LATENCY_NS = 5 * NS_PER_US
 """Bare launch latency where no row shows it."""
 MOST_LATENCY_NS = 20 * NS_PER_US
 """No launch path known takes longer by itself: H100 1.7, A100 about 0, MI210 5.8, MI300 14-16 µs."""
+CLEAR_GAP_NS = 2 * NS_PER_US
+"""Queued rows follow one another within a microsecond or two."""
+FEWEST_SHOWN = 10
+"""Fewer rows that end a gap show no latency."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +90,29 @@ class Work:
 
     @cached_property
     def latency_ns(self) -> int:
-        """Bare launch latency: median of start minus launch end over rows launched onto an idle stream, 0 to 20 µs."""
-        onto_idle = self.first & self.linked & (self.stream_free_ns <= self.launch_start_ns)
+        """Bare launch latency: median of start minus launch end over rows launched onto an idle stream, 0 to 20 µs.
+
+        Where the host launches faster than that latency nothing is launched onto an idle stream although the device
+        is: then what the rows show that it waited for counts, if they agree with one another.
+        """
+        known = self.first & self.linked & (self.stream_free_ns > np.iinfo(np.int64).min)
         # The first row of a stream says nothing: what ran there before the recording began is not known.
-        onto_idle &= self.stream_free_ns > np.iinfo(np.int64).min
-        if not onto_idle.any():
+        delay_ns = self.start_ns - self.launch_end_ns
+        onto_idle = known & (self.stream_free_ns <= self.launch_start_ns)
+        if onto_idle.any():
+            return int(np.clip(round(float(np.median(delay_ns[onto_idle]))), 0, MOST_LATENCY_NS))
+        after_gap = known & (self.start_ns - self._device_free_ns >= CLEAR_GAP_NS)
+        shown_ns = delay_ns[after_gap]
+        if shown_ns.size < FEWEST_SHOWN or int(shown_ns.max()) > MOST_LATENCY_NS:
             return DEFAULT_LATENCY_NS
-        latency = np.median(self.start_ns[onto_idle] - self.launch_end_ns[onto_idle])
-        return int(np.clip(round(float(latency)), 0, MOST_LATENCY_NS))
+        low, middle, high = np.quantile(shown_ns, (0.25, 0.5, 0.75))
+        # A latency is the same for all; how long rows were queued behind others is not.
+        return max(0, round(float(middle))) if high - low <= CLEAR_GAP_NS else DEFAULT_LATENCY_NS
+
+    @cached_property
+    def _device_free_ns(self) -> IntColumn:
+        """When everything that started earlier on the device had ended; its own start for the first row."""
+        return np.concatenate((self.start_ns[:1], np.maximum.accumulate(self.end_ns)[:-1]))
 
 
 def work_by_device(trace: Trace) -> tuple[Work, ...]:

@@ -5,6 +5,10 @@ streams take their work in order. Data loading, synchronisation, blocking copies
 first step, jitter, a clock offset and lost rows can be added. The simulation knows what the device
 waited for because it made it wait: nothing here looks at what Referee's analysis would say.
 
+Jitter is drawn from a sequence of its own for each purpose in each step, so that a workload that differs in one respect
+(:func:`intervene`) differs in nothing else.
+
+>>> from referee.testing import Workload, simulate
 >>> simulation = simulate(Workload(kernel_ns=2_000, op_ns=20_000), seed=1)
 >>> simulation.truth.regime, simulation.truth.kernels
 ('launch-bound', 300)
@@ -50,6 +54,8 @@ class Workload:
     """After how many operators the host synchronises; 0 for never."""
     after_sync_ns: int = 0
     """What the host does after each synchronisation before it goes on."""
+    synchronises: bool = True
+    """Whether the calls of ``sync_every`` are made at all; without them the host still does ``after_sync_ns``."""
     collective_ns: int = 0
     """Device time of a collective at the end of each step, which the next step's kernels wait for."""
     first_step_ns: int = 0
@@ -64,6 +70,8 @@ class Workload:
     """Share of device rows that the profiler loses."""
     rank: int = 0
     world_size: int = 1
+    call_ns: int = 1_000
+    """Host time of a call that synchronises or copies, besides waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,9 @@ class Truth:
     lost_rows: int
     busy_ns: int
     window_ns: int
+    copies_ns: int = 0
+    collectives_ns: int = 0
+    """Device time of copies and of collectives: here nothing ever runs beside them."""
     waited_ns: dict[str, int] = field(default_factory=dict)
     """Idle time of the device by what it waited for: ``op``, ``loader``, ``sync``, ``one-off``, ``latency``."""
     kernels_per_step: tuple[int, ...] = ()
@@ -99,6 +110,13 @@ def simulate(workload: Workload, *, seed: int = 0) -> Simulation:
     return _Simulator(workload, seed).run()
 
 
+def truth_of(workload: Workload, *, seed: int = 0) -> Truth:
+    """What is so in the trace that :func:`simulate` would give, without writing that down."""
+    simulator = _Simulator(workload, seed)
+    simulator.play()
+    return simulator.truth()
+
+
 def simulate_ranks(
     workload: Workload, *, ranks: int, slow_rank: int | None = None, slow_factor: float = 1.5, seed: int = 0
 ) -> tuple[Simulation, ...]:
@@ -117,12 +135,31 @@ def simulate_ranks(
     )
 
 
+def intervene(workload: Workload, *, host: float = 1.0, device: float = 1.0, synchronises: bool = True) -> Workload:
+    """The workload with all costs of the host and of the device multiplied, or without its synchronising calls.
+
+    Copies keep the host waiting: what that costs belongs to the copies.
+    """
+
+    def scaled(factor: float, *names: str) -> dict[str, int]:
+        return {name: round(getattr(workload, name) * factor) for name in names}
+
+    return replace(
+        workload,
+        **scaled(host, "op_ns", "launch_ns", "loader_ns", "after_sync_ns", "first_step_ns", "call_ns"),  # type: ignore[arg-type]
+        **scaled(device, "kernel_ns", "copy_ns", "collective_ns"),  # type: ignore[arg-type]
+        synchronises=workload.synchronises and synchronises,
+    )
+
+
 class _Simulator:
     """The clockwork: the host's time, when each stream is free, and what the host did when."""
 
     def __init__(self, workload: Workload, seed: int) -> None:
         self._w = workload
-        self._random = random.Random(f"{workload}-{seed}")
+        self._seed = seed
+        self._draws: dict[str, random.Random] = {}
+        self._number = 0
         self._builder = TraceBuilder(source=f"simulated-{seed}", base_ns=1_700_000_000_000_000_000)
         self._now = 0
         self._free: dict[int, int] = {}
@@ -135,23 +172,27 @@ class _Simulator:
         self._per_step: list[int] = []
 
     def run(self) -> Simulation:
+        """The trace of it all, and the truth."""
+        self.play()
+        return Simulation(trace=self._builder.build(), truth=self.truth(), file=self._builder.to_json())
+
+    def play(self) -> None:
         """All steps, and a closing synchronise."""
         w = self._w
         self._builder.device_properties("Simulated Device", sm_count=100)
         self._builder.metadata(distributedInfo={"rank": w.rank, "world_size": w.world_size})
         for number in range(w.steps):
             begin, before = self._now, self._kernels
+            self._number, self._draws = number, {}
             self._step(number)
             self._builder.step(number, begin, self._now - begin)
             self._per_step.append(self._kernels - before)
         self._synchronise()
-        trace = self._builder.build()
-        return Simulation(trace=trace, truth=self._truth(), file=self._builder.to_json())
 
     def _step(self, number: int) -> None:
         w = self._w
         if w.loader_ns:
-            begin = self._host(w.loader_ns, "loader")
+            begin = self._host(w.loader_ns, "loader", "loader")
             self._builder.loader(begin, self._now - begin)
         if w.copy_ns:
             self._copy()
@@ -165,28 +206,39 @@ class _Simulator:
 
     # the host
 
-    def _spread(self, ns: int) -> int:
-        return round(ns * self._random.lognormvariate(0, self._w.jitter)) if self._w.jitter and ns else ns
+    def _draw(self, purpose: str) -> random.Random:
+        """The random numbers for one purpose in the present step."""
+        if purpose not in self._draws:
+            self._draws[purpose] = random.Random(f"{self._seed}-{purpose}-{self._number}")
+        return self._draws[purpose]
 
-    def _host(self, ns: int, what: str) -> int:
+    def _spread(self, ns: int, purpose: str) -> int:
+        if not self._w.jitter:
+            return ns
+        factor = self._draw(purpose).lognormvariate(0, self._w.jitter)
+        # What takes no time draws too: the next draw must not depend on it.
+        return round(ns * factor)
+
+    def _host(self, ns: int, what: str, purpose: str) -> int:
         """The host is busy for a while; answers when that began."""
         begin = self._now
-        self._now += self._spread(ns)
+        self._now += self._spread(ns, purpose)
         self._did.append((begin, self._now, what))
         return begin
 
     def _operator(self, index: int, *, cold: bool) -> None:
-        begin = self._host(self._w.op_ns // 2, "op")
+        begin = self._host(self._w.op_ns // 2, "op", "before")
         self._launch(f"kernel_{index % 7}", 7 + index % self._w.streams, cold=cold)
-        self._host(self._w.op_ns - self._w.op_ns // 2, "op")
+        self._host(self._w.op_ns - self._w.op_ns // 2, "op", "after")
         self._builder.op(f"aten::op_{index % 7}", begin, self._now - begin)
         if self._w.sync_every and (index + 1) % self._w.sync_every == 0:
-            self._synchronise()
-            self._host(self._w.after_sync_ns, "op")
+            if self._w.synchronises:
+                self._synchronise()
+            self._host(self._w.after_sync_ns, "op", "after-sync")
 
     def _synchronise(self) -> None:
         begin = self._now
-        self._now = max(self._now + 1_000, *self._free.values(), self._now)
+        self._now = max([self._now + self._w.call_ns, *self._free.values()])
         self._did.append((begin, self._now, "sync"))
         self._builder.sync(begin, self._now - begin, name="cudaStreamSynchronize")
 
@@ -199,11 +251,11 @@ class _Simulator:
             self._blocked += 1
             self._now = self._queue[len(self._queue) - self._w.queue_length]
         if cold and self._w.first_step_ns:
-            self._host(self._w.first_step_ns, "one-off")
+            self._host(self._w.first_step_ns, "one-off", "first")
         half = self._w.launch_ns // 2
-        self._host(half, "op")
+        self._host(half, "op", "launch")
         submitted = self._now
-        self._host(self._w.launch_ns - half, "op")
+        self._host(self._w.launch_ns - half, "op", "launched")
         self._correlation += 1
         self._launches += 1
         self._builder.launch(name, begin, self._now - begin, correlation=self._correlation)
@@ -213,13 +265,13 @@ class _Simulator:
 
     def _row(self, ready: int, ns: int, stream: int, kind: str) -> tuple[int, int]:
         start = max(ready, self._free.get(stream, 0))
-        end = start + max(self._spread(ns), 1)
+        end = start + max(self._spread(ns, kind), 1)
         self._free[stream] = end
         self._device_rows.append((start, end, ready - self._w.latency_ns, kind))
         return start, end
 
     def _record(self, kind: str, name: str, start: int, end: int, stream: int, correlation: int) -> None:
-        if self._random.random() < self._w.lost_frac:
+        if self._draw("lost").random() < self._w.lost_frac:
             self._lost += 1
             return
         start += self._w.clock_offset_ns
@@ -247,7 +299,7 @@ class _Simulator:
             self._record("kernel", f"kernel_{index % 7}", start, end, 7, correlation)
             ready = end
         self._queue.append(start)
-        self._host(self._w.op_ns, "op")
+        self._host(self._w.op_ns, "op", "after")
 
     def _copy(self) -> None:
         """A copy from pageable memory: the call returns when it is done."""
@@ -256,7 +308,7 @@ class _Simulator:
         self._launches += 1
         ready = max([self._now + self._w.latency_ns, *self._free.values()])
         start, end = self._row(ready, self._w.copy_ns, _COPY_STREAM, "copy")
-        self._now = end + 1_000
+        self._now = end + self._w.call_ns
         self._did.append((begin, self._now, "sync"))
         self._builder.launch("cudaMemcpyAsync", begin, self._now - begin, correlation=self._correlation)
         self._record("copy", "", start, end, _COPY_STREAM, self._correlation)
@@ -273,7 +325,8 @@ class _Simulator:
 
     # the truth
 
-    def _truth(self) -> Truth:
+    def truth(self) -> Truth:
+        """What was so, once all has been played."""
         spans = sorted((start, end) for start, end, _, _ in self._device_rows)
         low, high = spans[0][0], max(end for _, end in spans)
         busy, waited = 0, dict.fromkeys(("op", "loader", "sync", "one-off", "latency"), 0)
@@ -292,6 +345,8 @@ class _Simulator:
             lost_rows=self._lost,
             busy_ns=busy,
             window_ns=high - low,
+            copies_ns=self._sum_ns("copy"),
+            collectives_ns=self._sum_ns("collective"),
             waited_ns=waited,
             kernels_per_step=tuple(self._per_step),
             blocked_launches=self._blocked,
@@ -307,17 +362,20 @@ class _Simulator:
                 left -= shared
         waited["latency"] += left
 
+    def _sum_ns(self, kind: str) -> int:
+        return sum(end - start for start, end, _, own in self._device_rows if own == kind)
+
     def _regime(self, busy: int, window: int, waited: dict[str, int]) -> str | None:
-        kinds = {kind: sum(e - s for s, e, _, k in self._device_rows if k == kind) for kind in ("copy", "collective")}
+        copies, collectives = self._sum_ns("copy"), self._sum_ns("collective")
         losses = {
             "launch-bound": waited["op"] + waited["latency"],
             "input-bound": waited["loader"],
             "sync-bound": waited["sync"],
             "cold": waited["one-off"],
-            "transfer-bound": kinds["copy"],
-            "communication-bound": kinds["collective"],
+            "transfer-bound": copies,
+            "communication-bound": collectives,
         }
-        if busy - kinds["copy"] - kinds["collective"] >= COMPUTE_FRAC * window:
+        if busy - copies - collectives >= COMPUTE_FRAC * window:
             return "compute-bound"
         first, second = sorted(losses, key=lambda name: -losses[name])[:2]
         clear = losses[first] >= CLEAR_FRAC * window and losses[first] >= 2 * losses[second]
