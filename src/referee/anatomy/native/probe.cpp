@@ -268,13 +268,15 @@ void build_iterator(const Tensor& out, const std::vector<Tensor>& in) {
 
 struct Blank {  // what an output needs to be allocated again
   std::vector<int64_t> sizes, strides;
-  at::ScalarType dtype;
-  at::Device device;
+  at::TensorOptions options;
+  bool contiguous;
 };
 
+// As the generated wrappers around structured kernels do: strides are computed only where they are not the usual ones.
 Tensor allocate(const Blank& b) {
-  if (b.device.is_cpu()) return at::detail::empty_strided_cpu(b.sizes, b.strides, b.dtype, false);
-  return at::empty_strided(b.sizes, b.strides, at::TensorOptions().dtype(b.dtype).device(b.device));
+  if (!b.options.device().is_cpu()) return at::empty_strided(b.sizes, b.strides, b.options);
+  if (b.contiguous) return at::detail::empty_cpu(b.sizes, b.options);
+  return at::detail::empty_strided_cpu(b.sizes, b.strides, b.options);
 }
 
 // Each turn waits for the one before, and the fences keep the work around it from running meanwhile.
@@ -302,7 +304,10 @@ class Call : public std::enable_shared_from_this<Call> {
   // The outputs of one call that own new memory.
   void set_outputs(const std::vector<Tensor>& fresh) {
     blanks_.clear();
-    for (const auto& t : fresh) blanks_.push_back({t.sizes().vec(), t.strides().vec(), t.scalar_type(), t.device()});
+    for (const auto& t : fresh) {
+      const auto options = at::TensorOptions().dtype(t.scalar_type()).device(t.device());
+      blanks_.push_back({t.sizes().vec(), t.strides().vec(), options, t.is_contiguous()});
+    }
   }
   void set_iterator(const Tensor& out, std::vector<Tensor> in) {
     inputs_ = std::move(in);
@@ -319,7 +324,7 @@ class Call : public std::enable_shared_from_this<Call> {
     switch (depth) {
       case Depth::parse: break;
       case Depth::release: { py::gil_scoped_release no_lock; break; }
-      case Depth::allocate: { std::vector<Tensor> made = make_outputs(); break; }
+      case Depth::allocate: allocate_all(); break;
       case Depth::iterator: {
         py::gil_scoped_release no_lock;
         build_iterator(allocate(blanks_.front()), inputs_);
@@ -365,7 +370,7 @@ class Call : public std::enable_shared_from_this<Call> {
     switch (depth) {
       case Depth::parse: return py::none();
       case Depth::release: { py::gil_scoped_release no_lock; break; }
-      case Depth::allocate: { std::vector<Tensor> made = make_outputs(); break; }
+      case Depth::allocate: allocate_all(); break;
       case Depth::redispatch: {
         py::gil_scoped_release no_lock;
         std::optional<at::AutoDispatchBelowADInplaceOrView> guard;
@@ -387,12 +392,15 @@ class Call : public std::enable_shared_from_this<Call> {
   Stack make_stack(const py::tuple& args, const py::dict& kwargs) {
     return torch::jit::createStackForSchema(op_.schema(), py::args(args), py::kwargs(kwargs), std::nullopt);
   }
-  std::vector<Tensor> make_outputs() {
+  void allocate_all() {
     py::gil_scoped_release no_lock;
+    if (blanks_.size() == 1) {  // a vector around it would be an allocation of its own
+      Tensor made = allocate(blanks_.front());
+      return;
+    }
     std::vector<Tensor> made;
     made.reserve(blanks_.size());
     for (const auto& b : blanks_) made.push_back(allocate(b));
-    return made;
   }
   // Parses as the generated functions do, and reads every value that was given out of the result.
   void parse(PyObject* args, PyObject* kwargs) {
