@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -365,3 +366,13 @@ class TestOptions:
         take(conv_step(), tmp_path, options=CaptureOptions(stacks=True))
         take(conv_step(), tmp_path)
         assert not list(tmp_path.glob("*.folded"))
+
+
+def test_waiting_iterations_are_timed_too_but_for_those_right_after_a_file(tmp_path: Path) -> None:
+    """Unprofiled and profiled iterations take turns, so that a drifting machine drifts for both."""
+    plan = Plan.of(wait=3, warmup=1, active=1, repeat=4)
+    record = take(add_step(), tmp_path, plan=plan, timing_budget_ns=2)
+    before_and_after = 2 * 5
+    assert len(record.unprofiled_ns) == before_and_after + 4 * (3 - 1)
+    assert record.unprofiled_step_ns == median(record.unprofiled_ns)
+    assert take(add_step(), tmp_path, plan=plan).unprofiled_ns == ()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from referee.capture import Plan, capture, cost
-from referee.capture.cost import calibrate_cost, corrected_step_ns, cost_from
+from referee.capture.cost import Timed, calibrate_cost, corrected_step_ns, correction_ratio, cost_from
 from referee.device.registry import open_device
-from referee.records.capture import CaptureOptions
+from referee.records.capture import CaptureOptions, Integrity
 
 torch = pytest.importorskip("torch")
 
@@ -24,29 +24,62 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "_GROUPS", 2)
 
 
-def test_the_cost_is_the_difference_of_the_lower_quartiles() -> None:
-    plain = [1_000_000, 5_000_000, 1_000_000, 1_100_000]
-    profiled = [1_200_000, 5_200_000, 1_400_000, 1_200_000]
-    found = cost_from(plain, profiled, rows=1000, options=CaptureOptions())
+def rows(**given: int) -> Integrity:
+    none = {"events": 0, "ops": 0, "device_rows": 0, "launches": 0, "launches_unmatched": 0, "device_rows_unlinked": 0}
+    return Integrity(steps_found=(), lost=None, **{**none, **given})
+
+
+def timed(added_ns: int, **given: int) -> Timed:
+    """A link that takes 1 ms, and ``added_ns`` more under the profiler; now and then something else runs too."""
+    plain = [1_000_000, 5_000_000, 1_000_000, 1_000_000]
+    return Timed(plain_ns=plain, profiled_ns=[ns + added_ns for ns in plain], rows=rows(**given))
+
+
+def test_each_cost_is_what_the_known_ones_leave() -> None:
+    links = {
+        "frames": timed(100 * 50, frames=100),
+        "annotations": timed(10 * 3000 + 20 * 50, annotations=10, frames=20),
+        "operators": timed(1000 * 300 + 1000 * 50, ops=1000, frames=1000),
+        "backward": timed(500 * 300 + 200 * 700, ops=500, backward_ops=200),
+        "step": timed(20_000 + 40 * 300, ops=40),
+    }
+    found = cost_from(links, options=CaptureOptions(stacks=True, modules=True))
+    assert (found.per_frame_ns, found.per_annotation_ns, found.per_row_ns) == (50.0, 3000.0, 300.0)
+    assert (found.per_backward_ns, found.per_step_ns) == (700.0, 20_000.0)
+    assert (found.low_ns, found.high_ns, found.rounds) == (300.0, 300.0, 4)
+
+
+def test_the_quartiles_of_the_rounds_stand_beside_the_cost() -> None:
+    chain = Timed(
+        plain_ns=[1_000_000, 5_000_000, 1_000_000, 1_100_000],
+        profiled_ns=[1_200_000, 5_200_000, 1_400_000, 1_200_000],
+        rows=rows(ops=1000),
+    )
+    nothing = timed(0)
+    found = cost_from({"operators": chain, "backward": nothing, "step": nothing}, options=CaptureOptions())
     assert found.per_row_ns == 200.0
-    assert found.low_ns <= found.per_row_ns <= found.high_ns
-    assert found.rounds == 4
+    assert found.low_ns < 200.0 < found.high_ns
 
 
 def test_the_chain_has_the_rows_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "ROUNDS", 2)
-    seen: list[int] = []
+    seen: dict[str, Timed] = {}
     real = cost.cost_from
 
-    def spy(*given: Any, **named: Any) -> Any:
-        seen.append(named["rows"])
-        return real(*given, **named)
+    def spy(found: dict[str, Timed], **named: Any) -> Any:
+        seen.update(found)
+        return real(found, **named)
 
     monkeypatch.setattr(cost, "cost_from", spy)
-    found = calibrate_cost(options=CaptureOptions())
-    assert found.chain == 1000
-    # An add and two rows of its backward each, and as many again of the others.
-    assert 2 * 3000 < seen[0] < 3 * 3000
+    options = CaptureOptions(stacks=True, modules=True)
+    assert calibrate_cost(options=options).chain == 1000
+    forward, backward = seen["operators"].rows, seen["backward"].rows
+    assert 1000 < forward.ops < 2000
+    assert forward.backward_ops == 0
+    # A node for each add and for each of the others, with a row of its own each.
+    assert 1000 < backward.backward_ops < backward.ops / 2
+    assert seen["frames"].rows.frames >= 1000
+    assert seen["annotations"].rows.annotations == 1001
 
 
 @pytest.mark.usefixtures("short")
@@ -74,12 +107,18 @@ def test_a_capture_of_a_training_step_is_corrected_by_its_own_rows(tmp_path: Pat
     assert file.integrity.backward_ops == 2 * 3, "sum, mul and the accumulation, twice"
     assert record.provenance.value("method.profiler_cost_ns") == record.cost.per_row_ns
 
-    known = replace(
-        record,
-        step_ns=(90_000, 110_000),
-        files=(replace(file, integrity=replace(file.integrity, host_rows=40)),),
-        cost=replace(record.cost, per_row_ns=500.0),
+    counted = replace(file.integrity, ops=40, backward_ops=4, frames=6, annotations=2)
+    costs = replace(
+        record.cost, per_row_ns=500.0, per_backward_ns=100.0, per_frame_ns=10.0, per_annotation_ns=30.0, per_step_ns=7.0
     )
-    assert corrected_step_ns(known) == 100_000 - 20 * 500
+    known = replace(
+        record, step_ns=(90_000, 110_000), files=(replace(file, integrity=counted),), cost=costs,
+        unprofiled_ns=(80_000.0, 84_000.0),
+    )  # fmt: skip
+    # The lower quartile of the two steps is 95,000; the rows are those of two.
+    corrected = 95_000 - (40 * 500 + 4 * 100 + 6 * 10 + 2 * 30) / 2 - 7
+    assert corrected_step_ns(known) == corrected
+    assert correction_ratio(known) == corrected / 81_000
+    assert correction_ratio(replace(known, unprofiled_ns=())) is None
     assert corrected_step_ns(replace(known, cost=None)) is None
     assert corrected_step_ns(replace(known, files=(replace(file, integrity=None),))) is None

@@ -26,10 +26,11 @@ def check_integrity(file: TraceFile) -> Integrity:
     on_device = [row.details.correlation for row in rows if row.cat in _DEVICE_CATEGORIES]
     calls = {row.details.correlation for row in rows if row.cat in _CALL_CATEGORIES}
     launches = _launches(rows, calls, on_device)
+    steps = _steps(rows)
     return Integrity(
         events=len(file.events),
         ops=categories["cpu_op"],
-        steps_found=_steps(rows),
+        steps_found=steps,
         device_rows=len(on_device),
         launches=len(launches),
         launches_unmatched=len(launches - set(on_device)),
@@ -38,6 +39,8 @@ def check_integrity(file: TraceFile) -> Integrity:
         host_rows=sum(categories[category] for category in _HOST_CATEGORIES),
         backward_ops=sum(row.cat == "cpu_op" and str(row.name).startswith(_BACKWARD) for row in rows),
         repeated_ops=_repeated(file),
+        frames=categories["python_function"],
+        annotations=categories["user_annotation"] - len(steps),
     )
 
 

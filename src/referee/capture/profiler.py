@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 
 from referee.capture.export import Place
 from referee.capture.schedule import Plan
@@ -46,10 +45,10 @@ def capture(
     """Record ``step`` along ``plan``, one file per cycle, ``<name>.<cycle>.pt.trace.json.gz`` in ``out_dir``.
 
     ``iterations`` is how often the step runs (default: until the plan is complete). The step is also timed without the
-    profiler, half of ``timing_budget_ns`` before and half after (0: not at all), so that the profiler's share can be
-    told; with ``calibrate`` its cost per operator is measured too (:mod:`referee.capture.cost`).
-    ``on_iteration(done, of)`` is called after each iteration. ``dtype``, ``shapes``, ``target`` and ``switches``
-    (as observed inside the step) go into the provenance.
+    profiler, so that the profiler's share can be told although the machine drifts: half of ``timing_budget_ns`` before,
+    half after, and in between while the plan waits (0: not at all). With ``calibrate`` its cost is measured too
+    (:mod:`referee.capture.cost`). ``on_iteration(done, of)`` is called after each iteration. ``dtype``, ``shapes``,
+    ``target`` and ``switches`` (as observed inside the step) go into the provenance.
 
     Raises :class:`~referee.errors.OptionError` for a plan that would record nothing, and
     :class:`~referee.errors.StepError` if the step raises; what was recorded until then is saved, as it is on
@@ -70,22 +69,24 @@ def capture(
     samples: list[float] = []
     try:
         samples += time_unprofiled(step, device=device, budget_ns=timing_budget_ns // 2, untimed=_UNTIMED_CALLS)
-        _run(step, session, device=device, length=length, on_iteration=on_iteration)
+        waited = _run(step, session, device=device, length=length, on_iteration=on_iteration)
+        if timing_budget_ns > 0:
+            samples += waited
         samples += time_unprofiled(step, device=device, budget_ns=timing_budget_ns // 2)
     except KeyboardInterrupt as stopped:
-        session.close(unprofiled_step_ns=median(samples) if samples else None, ended_by="it was interrupted")
+        session.close(unprofiled_ns=samples, ended_by="it was interrupted")
         stopped.add_note(session.saved_words())
         raise
     except RefereeError:
         session.recorder.abandon()
         raise
     except Exception as error:
-        session.close(unprofiled_step_ns=median(samples) if samples else None, ended_by="the step raised")
+        session.close(unprofiled_ns=samples, ended_by="the step raised")
         raise StepError(
             f"The step raised {type(error).__name__} in iteration {session.recorder.iteration}: {error}.",
             hint=session.saved_words(),
         ) from error
-    return session.close(unprofiled_step_ns=median(samples) if samples else None)
+    return session.close(unprofiled_ns=samples)
 
 
 def _run(
@@ -95,20 +96,29 @@ def _run(
     device: Device,
     length: int,
     on_iteration: Callable[[int, int], None] | None,
-) -> None:
+) -> list[float]:
+    """Run the iterations; the times of those in which the plan waits, where a call's own time is the step's."""
     recorder = session.recorder
     lazy = device.settling is Settling.LAZY
+    waited: list[float] = []
+    cold = True
     recorder.begin()
     for done in range(1, length + 1):
+        waiting, begun = recorder.waiting, device.now_ns()
         outputs = step()
         if lazy:
             # Otherwise the work is only written down here, and runs in whichever iteration is settled next.
             device.settle(outputs)
         del outputs
+        if waiting and not cold and device.settling is not Settling.ASYNCHRONOUS:
+            waited.append(device.now_ns() - begun)
+        # Writing a file sweeps the caches, so the first iteration after it is no typical one.
+        cold = not waiting
         recorder.step()
         if on_iteration is not None:
             on_iteration(done, length)
     recorder.finish()
+    return waited
 
 
 def time_unprofiled(step: Callable[[], object], *, device: Device, budget_ns: int, untimed: int = 0) -> list[float]:

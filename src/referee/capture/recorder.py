@@ -73,6 +73,11 @@ class Recorder:
         self._complete: list[int] = []
         self._step_ns: list[int] = []
 
+    @property
+    def waiting(self) -> bool:
+        """Whether nothing is switched on in the iteration that runs now."""
+        return self._window is None
+
     def begin(self) -> None:
         """Iteration 0 begins now."""
         self._enter()

@@ -6,9 +6,10 @@ drive one session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from referee.capture.cost import calibrate_cost
 from referee.capture.export import Place, write_cycle
@@ -115,14 +116,16 @@ class Session:
         self._step_ns += recorded.step_ns
 
     def close(
-        self, *, unprofiled_step_ns: float | None = None, ended_by: str = "", findings: tuple[Finding, ...] = ()
+        self, *, unprofiled_ns: Sequence[float] = (), ended_by: str = "", findings: tuple[Finding, ...] = ()
     ) -> Capture:
         """End the run, write what is still open, and save the record as ``NAME.capture.json`` beside the traces.
 
+        ``unprofiled_ns`` are the times of steps without the profiler.
         Where the session calibrates, the profiler's cost per operator is measured now, unless the run was cut short
         (``ended_by``): who interrupts a capture does not want to wait for a calibration.
         """
         self.recorder.finish()
+        unprofiled_step_ns = median(unprofiled_ns) if unprofiled_ns else None
         cost = calibrate_cost(options=self._options) if self._calibrate and self.files and not ended_by else None
         self._complete_provenance(unprofiled_step_ns, cost, ended_by=ended_by)
         judged = judge_capture(
@@ -144,6 +147,7 @@ class Session:
             findings=findings + judged,
             options=self._options,
             cost=cost,
+            unprofiled_ns=tuple(unprofiled_ns),
         )
         if self.files:
             schema.save(record, self.record_path)

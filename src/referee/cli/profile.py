@@ -159,7 +159,11 @@ def show_costs() -> int:
 
     for cost in option_costs():
         interval = f"{format_ns(cost.low_ns)} to {format_ns(cost.high_ns)}"
-        sys.stdout.write(f"{cost.options.words():>10}  {format_ns(cost.per_row_ns)} per operator row ({interval})\n")
+        more = [f"{format_ns(cost.per_backward_ns)} more per node of a backward pass"]
+        more += [f"{format_ns(cost.per_frame_ns)} per Python function"] if cost.options.stacks else []
+        more += [f"{format_ns(cost.per_annotation_ns)} per module"] if cost.options.modules else []
+        per_row = f"{format_ns(cost.per_row_ns)} per operator row ({interval})"
+        sys.stdout.write(f"{cost.options.words():>10}  {', '.join((per_row, *more))}\n")
     return 0
 
 

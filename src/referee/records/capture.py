@@ -42,11 +42,10 @@ class CaptureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilerCost:
-    """What recording costs here: per host row, with these options, calibrated on a chain of tiny operators.
+    """What recording costs here: per operator row, with these options, calibrated on a chain of tiny operators.
 
-    A host row is an operator, and with stacks or modules also a Python function or an annotation. ``chain`` is the
-    number of adds in the chain, ``rounds`` how often it was run each way, alternating; low and high are the quartiles
-    of the rounds.
+    ``chain`` is the number of adds in the chain, ``rounds`` how often it was timed each way, alternating; low and high
+    are the quartiles of an operator row's cost over the rounds.
     """
 
     per_row_ns: float
@@ -55,6 +54,14 @@ class ProfilerCost:
     chain: int
     rounds: int
     options: CaptureOptions
+    per_backward_ns: float = 0.0
+    """What each node of a backward pass costs beyond its operator rows: its name is made anew for each record."""
+    per_frame_ns: float = 0.0
+    """What each Python function costs, where stacks are recorded."""
+    per_annotation_ns: float = 0.0
+    """What each module's range costs, where modules are recorded."""
+    per_step_ns: float = 0.0
+    """What marking an iteration costs that iteration, whose code and data it has swept out of the inner caches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +82,15 @@ class Integrity:
     device_rows_unlinked: int
     lost: int | None
     host_rows: int = 0
-    """Operators, Python functions and annotations: the rows that the profiler's own cost is charged to."""
+    """Operators, Python functions and annotations."""
     backward_ops: int = 0
-    """Operator rows that the autograd engine put there: 0 where no backward pass was recorded."""
+    """Operator rows that the autograd engine put there, one per node: 0 where no backward pass was recorded."""
     repeated_ops: int = 0
     """Operator rows inside a row of the same name: many of them where a dispatch mode counts every operator twice."""
+    frames: int = 0
+    """Rows of Python functions."""
+    annotations: int = 0
+    """Rows of annotations, without those that mark iterations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,4 +138,6 @@ class Capture:
     findings: tuple[Finding, ...] = ()
     options: CaptureOptions = CaptureOptions()
     cost: ProfilerCost | None = None
+    unprofiled_ns: tuple[float, ...] = ()
+    """The steps timed without the profiler, of which ``unprofiled_step_ns`` is the median."""
     schema: str = "referee.capture/1"
