@@ -52,6 +52,10 @@ def test_arrow():
         "is_launch": False,
         "operator": None,
         "step": "ProfilerStep#3",
+        "forward": None,
+        "backward": None,
+        "sequence": None,
+        "forward_thread": None,
     }
     assert [row["operator"] for row in found] == [None, None, 1, None, None]
     assert [row["step"] for row in found][-1] is None

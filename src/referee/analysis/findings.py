@@ -25,6 +25,7 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
         *_calls_without_rows(study),
         *_unlinked(study),
         *_unseen(study),
+        *_unmatched_backward(study),
         *lead_findings(study.steps),
     )
 
@@ -33,6 +34,22 @@ def _recorded_on_cpu(study: Study) -> bool:
     """Whether the provenance beside the file says that the CPU alone took part: no device row is missing then."""
     provenance = study.trace.provenance
     return provenance is not None and provenance.accelerator is None
+
+
+def _unmatched_backward(study: Study) -> tuple[Finding, ...]:
+    """Gradients whose forward operator is not known, of a trace whose arguments were read."""
+    links = None if study.details is None else study.details.backward
+    if links is None or links.unmatched == 0:
+        return ()
+    return (
+        Finding(
+            code="unmatched-backward",
+            severity="info",
+            message=f"{format_count(links.unmatched)} links between forward and backward operators lead nowhere, "
+            f"{format_count(links.matched)} were found.",
+            evidence={"unmatched": links.unmatched, "matched": links.matched, "basis": links.basis},
+        ),
+    )
 
 
 def _missing(study: Study) -> tuple[Finding, ...]:

@@ -102,6 +102,7 @@ CODES: dict[str, str] = {
     "few-device-rows": "a single device row has no window to speak of",
     "lost-device-rows": "at least half of the launches have no device row",
     "launch-without-rows": "calls of a launch family have no device row",
+    "unmatched-backward": "backward operators have no forward operator in the file, or the other way round",
     "unlinked-rows": "device rows have no launch in the file",
     "unseen": "the device waited although its next row was queued: work that was not recorded, or awaited elsewhere",
     "different-operators": "traces that were to differ in one parameter do not run the same operators",

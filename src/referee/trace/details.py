@@ -6,6 +6,7 @@ file's text. What a file does not state, or what stands in a damaged stretch, is
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from referee.errors import RefereeError
+from referee.trace.backward import FLOW, BackwardLinks, link_backward
 from referee.trace.columns import NONE, IntColumn, RowNumbers, Trace
 from referee.trace.numbers import parse_ns
 from referee.trace.source import open_text
@@ -41,10 +43,14 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    """One event; ``ts`` only for instants."""
+    """One event; ``ts`` only for instants and arrows, ``id``, ``pid`` and ``tid`` only for arrows."""
 
     ph: Any = None
+    cat: Any = None
     name: Any = None
+    id: Any = None
+    pid: Any = None
+    tid: Any = None
     ts: msgspec.Raw = msgspec.Raw(b"")
     args: _Args = _Args()
 
@@ -114,6 +120,8 @@ class Details:
     """Synchronisation row of a device → its kind, the correlation id of the event record that it waits for, and that
     event's stream; :data:`NONE` where not stated."""
     memory: Memory
+    backward: BackwardLinks
+    """Which backward operator belongs to which forward one."""
 
 
 def read_details(trace: Trace) -> Details:
@@ -122,7 +130,10 @@ def read_details(trace: Trace) -> Details:
     order = np.argsort(places, kind="stable")
     found: dict[int, _Args] = {}
     instants: list[_Event] = []
+    flows: list[_Event] = []
     for place, event in enumerate(_events(trace.source)):
+        if event.cat == FLOW and event.ph in ("s", "f"):
+            flows.append(event)
         if event.args != _NOTHING:
             found[place] = event.args
             if event.ph == "i":
@@ -133,17 +144,30 @@ def read_details(trace: Trace) -> Details:
     for place, at in zip(found, position.tolist(), strict=True):
         if order.size and places[order[at]] == place:
             by_row[int(order[at])] = found[place]
+    sequence = _sequence(by_row)
     return Details(
         launches=_launches(by_row),
         operators=_operators(by_row),
-        sequence=_sequence(by_row),
+        sequence=sequence,
         waits={
             row: (str(a.sync_kind), _whole(a.waits_for), _whole(a.waits_for_stream))
             for row, a in by_row.items()
             if a.sync_kind is not None
         },
         memory=_memory(instants, base_ns=trace.base_ns),
+        backward=link_backward(trace, stated=sequence, flows=flows),
     )
+
+
+_READ: weakref.WeakKeyDictionary[Trace, Details] = weakref.WeakKeyDictionary()
+
+
+def details_of(trace: Trace) -> Details:
+    """The arguments of the rows of ``trace``, read once for as long as the trace lives."""
+    found = _READ.get(trace)
+    if found is None:
+        found = _READ[trace] = read_details(trace)
+    return found
 
 
 def _events(source: str) -> list[_Event]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from referee.errors import OptionError, PackageMissing, UserError
 from referee.trace.columns import NONE, Kind, Trace
+from referee.trace.details import details_of
 from referee.trace.steps import step_of
 
 EXTRA = "tables"
@@ -118,6 +119,23 @@ TABLE: tuple[TableColumn, ...] = (
     TableColumn(
         name="step", dtype="text", unit="", nullable=True, take=_steps,
         meaning="The step that the row starts in, of a device row the one that launched it.",
+    ),
+    TableColumn(
+        name="forward", dtype="int64", unit="", nullable=True, take=lambda t: details_of(t).backward.forward_of,
+        meaning="Of a backward operator: the row number of its forward operator.",
+    ),
+    TableColumn(
+        name="backward", dtype="int64", unit="", nullable=True, take=lambda t: details_of(t).backward.backward_of,
+        meaning="Of a forward operator: the row number of its backward operator, of several the first.",
+    ),
+    TableColumn(
+        name="sequence", dtype="int64", unit="", nullable=True, take=lambda t: details_of(t).backward.sequence,
+        meaning="Of an operator: autograd's sequence number.",
+    ),
+    TableColumn(
+        name="forward_thread", dtype="int64", unit="", nullable=True,
+        take=lambda t: details_of(t).backward.forward_thread,
+        meaning="Of an operator: the profiler's number of the thread that ran its forward, 0 on a forward itself.",
     ),
 )  # fmt: skip
 """The columns of the table, in order."""
