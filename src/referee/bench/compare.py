@@ -11,25 +11,23 @@ out of the caches are compared warm, as provenance says.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Literal
 
-from referee.bench.calibrate import Overhead, choose_calls, measure_overhead, with_settling
+from referee.bench.calibrate import measure_overhead
 from referee.bench.guards import check_counters
-from referee.bench.loop import Block, quiet_collector, run_block
-from referee.bench.measure import Seen, settle_words
+from referee.bench.loop import quiet_collector
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
-from referee.bench.sampling import SLICE_NS, STOLEN_FRAC
-from referee.bench.warmup import FirstCall, moved_counters, warm_up
-from referee.device.protocol import Device, Settling
-from referee.device.provenance import MachineMark, Source, collect, mark_machine
+from referee.bench.sides import Candidate, Ready, prepare
+from referee.bench.warmup import moved_counters
+from referee.device.protocol import Device
+from referee.device.provenance import mark_machine
 from referee.errors import OptionError
 from referee.records.compare import Comparison, Pair, Side
-from referee.records.finding import Finding, Scalar, fatal
-from referee.records.measurement import Warmup
-from referee.records.provenance import Difference, Provenance, differences
+from referee.records.finding import Finding, fatal
+from referee.records.provenance import Difference, differences
 from referee.stats.paired import (
     LEVEL,
     MIN_LONG_QUADS,
@@ -41,7 +39,9 @@ from referee.stats.paired import (
     ratio_estimate,
 )
 from referee.stats.summary import FloatArray, summarise
-from referee.units import NS_PER_MS, NS_PER_S
+from referee.units import NS_PER_S
+
+__all__ = ["COMPARED", "COMPARE_PLAN", "Candidate", "compare", "not_comparable"]
 
 COMPARED = ("switches.compile",)
 """What two candidates may differ in without being asked: whether the code is compiled is what is compared most."""
@@ -64,57 +64,8 @@ _CHECK_QUADS = 200
 """Quads before an answer may end the comparison early: each look is another chance of a wrong answer, and few quads
 are what a busy machine leaves."""
 
-_PRIMED_NS = NS_PER_MS
-"""Calls longer than this are not preceded by an untimed one."""
-
 _DECIDED_SHARE = 0.5
 """An answer may end the comparison early once half of the budget is used."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """One side: a step, its name, its first call where that was made before, and what was observed of it."""
-
-    name: str
-    step: Step
-    first: FirstCall | None = None
-    observation: Seen | None = None
-    target: Source | None = None
-    method: Mapping[str, Scalar] = field(default_factory=dict)
-    switches: Mapping[str, Scalar] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-
-
-@dataclass
-class _Ready:
-    """A candidate that is warm: how many calls make its block, our own cost, and its blocks so far."""
-
-    candidate: Candidate
-    calls: int
-    call_ns: int
-    """Settled time of single calls at the end of the warm-up."""
-    primed: bool
-    """Whether a block that follows another side's is preceded by an untimed call (:func:`_primes`)."""
-    overhead: Overhead
-    warmup: Warmup
-    provenance: Provenance
-    blocks: list[Block] = field(default_factory=list)
-
-    def prime(self, device: Device) -> None:
-        """Bring back into the caches what the other side pushed out."""
-        if self.primed:
-            device.settle(self.candidate.step())
-
-    def block(self, device: Device, *, side: Literal["a", "b"]) -> QuadBlock:
-        """One more block of this candidate as a part of a quad."""
-        block = run_block(self.candidate.step, device=device, calls=self.calls)
-        self.blocks.append(block)
-        return QuadBlock(side=side, ns=self.overhead.settled_per_call(block), clean=undisturbed(block))
-
-
-def undisturbed(block: Block) -> bool:
-    """Could preemption have taken no more than a small part of this block? For short blocks: was there none?"""
-    return block.switches * SLICE_NS <= STOLEN_FRAC * block.settled_ns
 
 
 def compare(
@@ -142,7 +93,7 @@ def compare(
     with quiet_collector():
         overhead = measure_overhead(device)
         ready = [
-            _prepare(candidate, device=device, plan=plan, overhead=overhead, before=mark, progress=progress)
+            prepare(candidate, device=device, plan=plan, overhead=overhead, before=mark, progress=progress)
             for candidate in candidates
         ]
         differing = [differences(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
@@ -167,7 +118,7 @@ class _Quads:
     last: Step | None = None
     """What was called last: the caches hold what belongs to it."""
 
-    def take(self, a: _Ready, b: _Ready, *, device: Device, mirrored: bool) -> tuple[QuadBlock, ...]:
+    def take(self, a: Ready, b: Ready, *, device: Device, mirrored: bool) -> tuple[QuadBlock, ...]:
         """One more quad of ``a`` and ``b``: A B B A, or B A A B."""
         order: tuple[Literal["a", "b"], ...] = ("b", "a", "a", "b") if mirrored else ("a", "b", "b", "a")
         quad = []
@@ -180,57 +131,8 @@ class _Quads:
         return tuple(quad)
 
 
-def _prepare(
-    candidate: Candidate,
-    *,
-    device: Device,
-    plan: Plan,
-    overhead: Overhead,
-    before: MachineMark,
-    progress: ProgressCallback,
-) -> _Ready:
-    """Warm the candidate up, size its block, and read its provenance while its own switches are in force."""
-    target_ns = plan.block_target_ns or device.block_target_ns
-    warmed = warm_up(candidate.step, device=device, plan=plan, progress=progress, first=candidate.first)
-    until_ns = device.now_ns() + plan.budget_ns // 10
-    calls = choose_calls(candidate.step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
-    own = with_settling(overhead, candidate.step, device=device, calls=calls)
-    seen = candidate.observation
-    method: dict[str, Scalar] = {
-        "clock": "settled_amortised",
-        "settle": settle_words(device),
-        "warmup": f"{'steady' if warmed.record.steady else 'limit reached'} after {warmed.record.calls} calls",
-        "calls_per_block": calls,
-        "block_target_ns": target_ns,
-        "budget_ns": plan.budget_ns,
-        "cache_state": "warm",
-        "gc": "disabled in the timed window",
-        "overhead_ns": own.per_call_ns(calls),
-        "statistic": "median of paired ratios",
-        **candidate.method,
-    }
-    provenance = collect(
-        device,
-        dtype="not read" if seen is None else seen.dtype,
-        shapes=() if seen is None else tuple(seen.shapes),
-        method=method,
-        target=candidate.target,
-        before=before,
-        switches=candidate.switches,
-    )
-    return _Ready(
-        candidate=candidate,
-        calls=calls,
-        call_ns=warmed.one_ns,
-        primed=_primes(warmed.one_ns, device=device),
-        overhead=own,
-        warmup=warmed.record,
-        provenance=provenance,
-    )
-
-
 def _take_quads(
-    ready: Sequence[_Ready], quads: _Quads, *, device: Device, plan: Plan, progress: ProgressCallback
+    ready: Sequence[Ready], quads: _Quads, *, device: Device, plan: Plan, progress: ProgressCallback
 ) -> None:
     """Take quads in the order of :data:`_ORDER`, for each pair in turn, until there is an answer or no time."""
     first, *others = ready
@@ -264,32 +166,17 @@ def _take_quads(
         quads.stop_reason = "interrupted"
 
 
-def _least_quads(ready: Sequence[_Ready]) -> int:
+def _least_quads(ready: Sequence[Ready]) -> int:
     """How many clean quads an answer needs: fewer where a single call is longer than a slice."""
-    long = all(side.calls == 1 and side.call_ns > SLICE_NS for side in ready)
-    return MIN_LONG_QUADS if long else MIN_QUADS
+    return MIN_LONG_QUADS if all(side.long for side in ready) else MIN_QUADS
 
 
-def _primes(call_ns: int, *, device: Device) -> bool:
-    """Is one untimed call worth its time?
-
-    Separately built twins of Linear(512, 512), a call a block, scatter half as much when each block is warm. Longer
-    calls refill the caches in a small part of their time, and priming would cost a third of their quads; on lazy
-    devices a block is the running of a graph, and one more costs more than it would mend.
-    """
-    return call_ns <= _PRIMED_NS and device.settling is not Settling.LAZY
+def _ratios(quads: Sequence[Sequence[QuadBlock]], *, sides: Sequence[Ready]) -> FloatArray:
+    """The ratios an answer stands on: balanced over both orders where blocks after the other side's are colder."""
+    return quad_ratios(quads) if all(side.primed or side.long for side in sides) else balanced_ratios(quads)
 
 
-def _ratios(quads: Sequence[Sequence[QuadBlock]], *, sides: Sequence[_Ready]) -> FloatArray:
-    """The ratios an answer stands on: balanced over both orders where blocks after the other side's are colder.
-
-    Not for long calls, which have few quads and refill the caches in a small part of their time.
-    """
-    long = _least_quads(sides) == MIN_LONG_QUADS
-    return quad_ratios(quads) if long or all(side.primed for side in sides) else balanced_ratios(quads)
-
-
-def _all_decided(quads: _Quads, *, sides: Sequence[_Ready]) -> bool:
+def _all_decided(quads: _Quads, *, sides: Sequence[Ready]) -> bool:
     aa, least = quad_ratios(quads.aa), _least_quads(sides)
     return all(
         decide(_ratios(pair, sides=sides), aa_log_ratios=aa, min_quads=least).answer != "cannot-tell"
@@ -298,7 +185,7 @@ def _all_decided(quads: _Quads, *, sides: Sequence[_Ready]) -> bool:
 
 
 def _record(
-    ready: Sequence[_Ready],
+    ready: Sequence[Ready],
     quads: _Quads,
     *,
     plan: Plan,
@@ -341,7 +228,7 @@ def _record(
         stop_reason=quads.stop_reason,
         processes=0,
         provenance=ready[0].provenance,
-        findings=(*findings, *_unanswered(pairs, plan=plan, forbidden=bool(forbidden))),
+        findings=(*findings, *_corrected(ready), *_unanswered(pairs, plan=plan, forbidden=bool(forbidden))),
     )
 
 
@@ -373,22 +260,21 @@ def pair_of(
     )
 
 
-def _side(ready: _Ready) -> Side:
-    clean = [ready.overhead.settled_per_call(block) for block in ready.blocks if undisturbed(block)]
-    summary = summarise(clean) if clean else None
+def _side(ready: Ready) -> Side:
+    summary = summarise(ready.usable_ns) if ready.usable_ns else None
     return Side(
         name=ready.candidate.name,
         median_ns=None if summary is None else summary.median,
         floor_ns=None if summary is None else summary.floor,
         blocks=len(ready.blocks),
-        clean_blocks=len(clean),
+        clean_blocks=len(ready.usable_ns) - ready.corrected,
         calls_per_block=ready.calls,
         warmup=ready.warmup,
         provenance=ready.provenance,
     )
 
 
-def _not_comparable(ready: Sequence[_Ready], differing: Sequence[tuple[Difference, ...]]) -> list[Finding]:
+def _not_comparable(ready: Sequence[Ready], differing: Sequence[tuple[Difference, ...]]) -> list[Finding]:
     return [
         not_comparable(ready[0].candidate.name, side.candidate.name, different)
         for side, different in zip(ready[1:], differing, strict=True)
@@ -405,6 +291,23 @@ def not_comparable(a: str, b: str, differing: Sequence[Difference]) -> Finding:
         message=f"{a} and {b} differ in more than what is being compared ({words}).",
         evidence={"a": a, "b": b, **{d.path: f"{d.a} / {d.b}" for d in differing}},
         hint="Make these equal on both sides, or say that they are what is being compared.",
+    )
+
+
+def _corrected(ready: Sequence[Ready]) -> tuple[Finding, ...]:
+    """Does the answer stand mostly on blocks that others had a part of?"""
+    blocks, corrected = sum(len(side.blocks) for side in ready), sum(side.corrected for side in ready)
+    if corrected * 2 <= blocks:
+        return ()
+    return (
+        Finding(
+            code="disturbed",
+            severity="warning",
+            message=f"{corrected:,} of {blocks:,} blocks were preempted: what other processes had of them is "
+            "subtracted; their trace in the caches is not.",
+            evidence={"blocks": blocks, "corrected": corrected, "subtracted": True},
+            hint="Measure on a machine with an idle core.",
+        ),
     )
 
 
