@@ -2,7 +2,7 @@
 
 Kineto's and Chrome's JSON, plain or gzip: an object with ``traceEvents`` or a bare list, complete events or begin/end
 pairs, times in decimal microseconds (as numbers or text), old and new names of categories. Times become integer
-nanoseconds from the text of each number.
+nanoseconds from the text of each number. Reports of Nsight Systems that were exported as SQLite are read as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from referee.trace.noticed import Noticed
 from referee.trace.pieces import PieceReader, collector_paused, plan_cuts
 from referee.trace.salvage import walk
 from referee.trace.source import open_text
-from referee.trace.unpack import Text
+from referee.trace.unpack import SQLITE, Text
 
 
 def read_trace(path: str | os.PathLike[str], *, lean: bool = False) -> Trace:
@@ -40,6 +40,10 @@ def read_trace(path: str | os.PathLike[str], *, lean: bool = False) -> Trace:
     if lean:
         return_large_blocks()
     with open_text(source) as text:
+        if text.blob.read(0, len(SQLITE)) == SQLITE:
+            from referee.trace.nsys import read_nsys
+
+            return read_nsys(text.blob, source=source, provenance=load_provenance(source))
         gathering = gather(text, source=source, lean=lean)
     return gathering.finish(load_provenance(source))
 

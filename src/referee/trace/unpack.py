@@ -20,6 +20,8 @@ from referee.trace.inflate import CHUNK, GZIP, ZSTD, Damage, gunzip, unzstd
 
 _MOST_LAYERS = 5
 """A trace in a tar in a zip, each compressed, is as deep as anybody has nested one."""
+SQLITE = b"SQLite format 3\0"
+"""What exports of Nsight Systems begin with: no text, and handed on as they are."""
 _EMPTY_ZIP = b"PK\x05\x06"
 SPILL_BYTES = 1 << 30
 """A scratch file is kept in memory up to this size, and goes to the directory for temporary files beyond it."""
@@ -27,7 +29,7 @@ BOMB_BYTES = 1 << 28
 BOMB_RATIO = 400
 """Text of more than ``BOMB_BYTES`` that is more than this many times the compressed bytes it came from is no trace: the
 recorded ones shrink 10 to 35 times, copies of one step laid end to end some 100 times, and blanks 1,030 times."""
-TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst")
+TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite")
 
 
 @dataclass(frozen=True, kw_only=True)
