@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import pytest
 
@@ -175,6 +176,51 @@ def test_long_steps_need_fewer_quads() -> None:
     found = compare(sides, device=device, plan=Plan(budget_ns=NS_PER_S))
     assert found.answer == "slower"
     assert found.pairs[0].clean_quads < 30
+
+
+class Accounted(FakeSync):
+    """A fake whose kernel keeps account: preemptions of one length, the rest computed."""
+
+    def __init__(self, *, period_ns: int, length_ns: int) -> None:
+        super().__init__(clock=VirtualClock(preemptions=Preemption.every(period_ns, length_ns=length_ns)))
+        self.length_ns = length_ns
+
+    def processor_times(self) -> tuple[int, int]:
+        waited = self.clock.switches * self.length_ns
+        return self.clock.now_ns - waited, waited
+
+
+def test_long_steps_beside_busy_processes_are_told_less_what_those_had() -> None:
+    """Calls of 12 ms that lose 4 ms in every 7: no call is left in peace, and the difference is found all the same."""
+    device = Accounted(period_ns=7 * NS_PER_MS, length_ns=4 * NS_PER_MS)
+    sides = [candidate(device, "a", device_us=12_000), candidate(device, "b", device_us=12_360)]
+    found = compare(sides, device=device, plan=Plan(budget_ns=3 * NS_PER_S))
+    assert found.answer == "slower"
+    assert found.ratio == pytest.approx(1.03, abs=0.001)
+    assert next(f for f in found.findings if f.code == "disturbed").evidence["subtracted"] is True
+    kept = compare(sides, device=device, plan=Plan(budget_ns=3 * NS_PER_S, subtract_stolen=False))
+    assert kept.answer == "cannot-tell"
+    assert "few-samples" in codes(kept)
+
+
+def test_a_block_after_the_other_sides_is_preceded_by_an_untimed_call() -> None:
+    device = FakeSync()
+    calls: list[str] = []
+
+    def side(name: str) -> Candidate:
+        def step() -> FakeOutput:
+            calls.append(name)
+            return device.run(host_ns=400 * US)
+
+        return Candidate(name=name, step=step)
+
+    found = compare([side("a"), side("b")], device=device, plan=PLAN)
+    # A block is one call. A B B A then comes as A, b B B, a A, where small letters are not timed.
+    assert [side.calls_per_block for side in found.sides] == [1, 1]
+    taken = "".join(calls)
+    runs = ["".join(run) for _, run in groupby(taken[taken.rindex("a" * 5) :])]
+    assert all(len(run) > 1 for run in runs[1:-1])
+    assert "bbb" in runs
 
 
 def test_an_interrupt_keeps_the_quads_that_were_complete() -> None:
