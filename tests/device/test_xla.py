@@ -17,7 +17,7 @@ from referee.bench.plan import Plan  # noqa: E402
 from referee.bench.proof import prove, prove_window  # noqa: E402
 from referee.device.observe import observe  # noqa: E402
 from referee.device.registry import list_devices, open_device  # noqa: E402
-from referee.device.xla import XlaDevice  # noqa: E402
+from referee.device.xla import XlaDevice, read_others_ns  # noqa: E402
 from referee.errors import DeviceMissing  # noqa: E402
 from referee.units import NS_PER_MS  # noqa: E402
 
@@ -268,3 +268,15 @@ def test_there_is_room_for_one_lazy_backend(device: XlaDevice) -> None:
 def test_a_device_that_is_not_there_is_named(device: XlaDevice) -> None:
     with pytest.raises(DeviceMissing, match="xla:7"):
         open_device("xla:7")
+
+
+def test_what_others_computed_is_the_machines_account_less_our_own(tmp_path: Any, monkeypatch: Any) -> None:
+    """100 ticks a second: 5 + 1 + 2 of them computed, 90 idle, 7 waiting for input, 1 + 1 interrupts, 3 stolen."""
+    account = tmp_path / "stat"
+    account.write_text("cpu  5 1 2 90 7 1 1 3 4 0\ncpu0 1 1 1 1\n")
+    monkeypatch.setattr("os.sysconf", lambda _: 100)
+    monkeypatch.setattr("time.process_time_ns", lambda: 30 * NS_PER_MS)
+    assert read_others_ns(account) == (130 - 30) * NS_PER_MS
+    account.write_text("cpu  5")
+    assert read_others_ns(account) is None
+    assert read_others_ns(tmp_path / "none") is None

@@ -7,10 +7,13 @@ works. *Waiting* is the third, and the only one after which a clock may stop.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from referee.device.barrier import RECORDING, bridge, materialise, wait_for
@@ -20,6 +23,7 @@ from referee.device.protocol import Settling
 from referee.device.settle import find_leaves
 from referee.errors import DeviceMissing
 from referee.records.finding import Scalar
+from referee.units import NS_PER_S
 
 if TYPE_CHECKING:
     import torch
@@ -109,7 +113,16 @@ class XlaDevice(HostClocked):
         return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
     def processor_times(self) -> tuple[int | None, int] | None:
-        """``None``: what this thread waits for is mostly XLA's own threads, not somebody else's."""
+        """``None``, and how long others have computed on this machine so far, in nanoseconds.
+
+        XLA's threads are as many as the cores and take the processor from each other, so that hardly a step is without
+        a switch and what its threads wait for is mostly themselves: only what others had is a loss.
+        """
+        others_ns = read_others_ns()
+        return None if others_ns is None else (None, others_ns)
+
+    def occupied_ns(self) -> int | None:
+        """``None``: this thread sleeps while XLA's work, which is no waiting of the step's own."""
         return None
 
     def describe(self) -> Mapping[str, Scalar] | None:
@@ -130,6 +143,23 @@ class XlaDevice(HostClocked):
         """Samples and their sum; zeros where the bridge has not met such an event yet."""
         data = self._metrics.metric_data(name)
         return (0, 0) if data is None else (int(data[0]), int(data[1]))
+
+
+_BUSY = (0, 1, 2, 5, 6, 7)
+"""Which columns of the kernel's account are time computed: user, nice, system, interrupts of both kinds, stolen."""
+
+
+def read_others_ns(account: Path = Path("/proc/stat")) -> int | None:
+    """How long has this machine computed for others than this process? To one tick (10 ms) per core.
+
+    ``None`` where the kernel keeps no such account.
+    """
+    try:
+        columns = account.read_text().split("\n", 1)[0].split()[1:]
+        ticks = sum(int(columns[index]) for index in _BUSY)
+    except (OSError, ValueError, IndexError):
+        return None
+    return ticks * NS_PER_S // os.sysconf("SC_CLK_TCK") - time.process_time_ns()
 
 
 def count_devices(_: object) -> int:
