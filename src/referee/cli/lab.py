@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from referee.cli.live import require_torch
-from referee.cli.output import add_output_arguments, check_output_arguments, deliver, show
+from referee.cli.output import add_output_arguments, check_output_arguments, deliver, show, write_html
 from referee.cli.progress import Progress
 from referee.errors import OptionError
 
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="recorded traces (files or directories; after the IDs) that answer for devices which are not here",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="intra-op threads (default: 1)")
+    parser.add_argument("--html", metavar="PATH", help="write the page with every claim to PATH, as HTML")
     add_output_arguments(parser)
 
 
@@ -55,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
         lab = Laboratory(device=open_device("cpu"), recorded=recorded)
         report = run_lab(claims, lab, progress=lambda words: progress.update(words=words))
     deliver(report, args)
+    if args.html:
+        from referee.report.compose import compose
+
+        write_html(compose(report), args.html)
     return 0
 
 

@@ -48,8 +48,8 @@ def check_output_arguments(args: argparse.Namespace) -> None:
     """Refuse, before anything is measured, what could not be written afterwards."""
     if args.report and Path(args.report).suffix.lower() not in _SUFFIXES:
         raise OptionError(f"--report {args.report}: the suffix says the format.", hint="Use .html, .md or .txt.")
-    for option in ("json", "report"):
-        path = getattr(args, option)
+    for option in ("json", "report", "html"):
+        path = getattr(args, option, None)
         if path and path != "-":
             parent = Path(path).resolve().parent
             if not parent.is_dir():
@@ -102,6 +102,14 @@ def write_report(document: Document, path: str) -> None:
 
         text = render_text(document, width=100, color=False)
     write_atomically(text.encode(), path)
+    note(f"report written to {path}")
+
+
+def write_html(document: Document, path: str) -> None:
+    """Write a document as HTML to ``path``, whatever its suffix."""
+    from referee.report.html import render_html
+
+    write_atomically(render_html(document).encode(), path)
     note(f"report written to {path}")
 
 

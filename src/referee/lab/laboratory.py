@@ -7,16 +7,20 @@ planted cost in their place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from referee.anatomy.dissect import dissect
+from referee.anatomy.mix import Mix, make_mix
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
+from referee.device.graph_replay import capture_graph
 from referee.device.host import load_torch
 from referee.device.protocol import Device
 from referee.device.registry import open_device
 from referee.errors import CannotTell
+from referee.records.anatomy import Anatomy
 from referee.records.estimate import Estimate
 from referee.records.finding import Scalar
 from referee.records.measurement import Measurement
@@ -48,6 +52,10 @@ class Reading:
     sources: tuple[str, ...] = ()
 
 
+def _replaying(step: Callable[[], object], device: str) -> Callable[[], object]:
+    return capture_graph(step, device=device)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Laboratory:
     """A place to run experiments in. ``operators`` stands for ``torch``: a test may plant costs in its functions."""
@@ -59,6 +67,24 @@ class Laboratory:
     open: Callable[[str], Device] = open_device
     step: Callable[[Device], Callable[[], object]] | None = None
     """The step that the clocks are tried on, where it is not a matrix product."""
+    take_apart: Callable[..., Anatomy] = dissect
+    """The anatomy of one operator's call."""
+    mix: Callable[[], Mix] = make_mix
+    """The other operators amid which a cold figure is taken."""
+    replaying: Callable[..., Callable[[], object]] = _replaying
+    """A step as one CUDA graph."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What several experiments need and one of them has made."""
+
+    def anatomy(self) -> Anatomy:
+        """One add on eight elements taken apart, its variants too, made once for all experiments."""
+        if "anatomy" not in self.kept:
+            budget_ns = 3 * self.plan.budget_ns
+            self.kept["anatomy"] = self.take_apart(
+                "add", device=self.device, shapes=((8,),), budget_ns=budget_ns, variants=True
+            )
+        found: Anatomy = self.kept["anatomy"]
+        return found
 
     def time(self, step: Callable[[], object], *, device: Device | None = None) -> Measurement:
         """Measure ``step``; raises :class:`~referee.errors.CannotTell` where there is no number."""
@@ -73,29 +99,27 @@ class Laboratory:
         costs = time_pairs(pairs, device=device or self.device, budget_ns=self.plan.budget_ns)
         return tuple(cost.hot for cost in costs)
 
-    def ratio(self, upper: Timed, lower: Timed) -> Reading:
-        """The time of ``upper`` over that of ``lower``; the ends of the interval are those of the worst case."""
-        top, bottom = self.pairs((Pair("upper", upper), Pair("lower", lower)))
-        return over(top, bottom)
+    def excess(self, upper: Timed, lower: Timed) -> Reading:
+        """What ``upper`` takes longer than ``lower``, as a share of ``lower``.
+
+        The difference is timed as a pair of its own, so that drift falls on both sides and its interval is narrow.
+        Raises :class:`~referee.errors.CannotTell` where the lower may be nothing.
+        """
+        more, bottom = self.pairs((Pair("more", upper, lower), Pair("lower", lower)))
+        if bottom.low <= 0:
+            raise CannotTell("What it is held against cannot be told from nothing.")
+        ends = [end / base for end in (more.low, more.high) for base in (bottom.low, bottom.high)]
+        return Reading(
+            value=more.point / bottom.point,
+            low=min(ends),
+            high=max(ends),
+            figures={"lower_ns": bottom.point, "more_ns": more.point},
+        )
 
 
-def over(top: Estimate, bottom: Estimate) -> Reading:
-    """One estimate divided by another. Raises :class:`~referee.errors.CannotTell` where the lower may be nothing."""
-    if bottom.low <= 0:
-        raise CannotTell("What it is held against cannot be told from nothing.")
-    return Reading(
-        value=top.point / bottom.point,
-        low=top.low / bottom.high,
-        high=top.high / bottom.low,
-        figures={"upper_ns": top.point, "lower_ns": bottom.point},
-    )
-
-
-def less(reading: Reading, by: float) -> Reading:
-    """The reading with ``by`` taken off."""
-    return Reading(
-        value=reading.value - by, low=reading.low - by, high=reading.high - by, figures=dict(reading.figures)
-    )
+def plus(reading: Reading, by: float) -> Reading:
+    """The reading with ``by`` added."""
+    return replace(reading, value=reading.value + by, low=reading.low + by, high=reading.high + by)
 
 
 def estimated(estimate: Estimate, **figures: Scalar) -> Reading:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from referee.bench.warmup import first_call
 from referee.device.protocol import Device
-from referee.errors import CannotTell, DeviceMissing, ProvenanceError
+from referee.errors import CannotTell, EnvironmentLacks, ProvenanceError
 from referee.lab.laboratory import Laboratory, Reading, counted, share
 from referee.precision.formats import BFLOAT16, FLOAT16, Magnitudes
 from referee.records.measurement import Measurement
+from referee.records.provenance import Provenance
 
 _SIDE = 256
 
@@ -52,9 +54,9 @@ def lazy(lab: Laboratory) -> Reading:
     """M3. On XLA where it is here, else on torch's own lazy tensors."""
     try:
         device = lab.open("xla")
-    except DeviceMissing:
+    except EnvironmentLacks:
         device = lab.open("lazy")
-    return unwaited(lab, device)
+    return replace(unwaited(lab, device), note=f"On {device.name}.")
 
 
 def amortised(lab: Laboratory) -> Reading:
@@ -126,8 +128,11 @@ def autocast(lab: Laboratory) -> Reading:
             "mse_loss": functional.mse_loss(low, low),
             "exp": torch.exp(low),
         }
-    checks = {"mm is low": matmul.dtype == torch.bfloat16, "conv is low": convolution.dtype == torch.bfloat16}
-    return share({**checks, **{f"{name} is float32": out.dtype == torch.float32 for name, out in kept.items()}})
+    checks = {"mm is low": matmul.dtype == torch.bfloat16, "conv2d is low": convolution.dtype == torch.bfloat16}
+    checks |= {f"{name} is float32": out.dtype == torch.float32 for name, out in kept.items()}
+    against = [name for name, out in kept.items() if out.dtype != torch.float32]
+    note = f"These run in the dtype of their inputs here: {', '.join(against)}." if against else ""
+    return replace(share(checks), note=note)
 
 
 def _tiny_gradients(lab: Laboratory) -> Any:
@@ -162,14 +167,30 @@ def lost_in_bf16(lab: Laboratory) -> Reading:
 
 
 def provenance(lab: Laboratory) -> Reading:
-    """M11. A measurement made here, its provenance taken away."""
+    """M11. A measurement made here, its provenance taken away, or one part of it."""
     found = lab.time(lambda: None)
-    refused = 0
-    parts: tuple[object, ...] = (None, {}, "somewhere")
-    for part in parts:
+    known = found.provenance
+    whole = {name: getattr(known, name) for name in known.__dataclass_fields__}
+
+    def without(part: str) -> Callable[[], object]:
+        return lambda: Provenance(**{name: value for name, value in whole.items() if name != part})
+
+    def instead(given: object) -> Callable[[], object]:
         fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
-        try:
-            Measurement(**{**fields, "provenance": cast(Any, part)})
-        except ProvenanceError:
-            refused += 1
-    return counted(refused / len(parts), attempts=len(parts))
+        return lambda: Measurement(**{**fields, "provenance": cast(Any, given)})
+
+    attempts = {
+        "no provenance": instead(None),
+        "an empty provenance": instead({}),
+        "a word for provenance": instead("somewhere"),
+        **{f"no {part}": without(part) for part in ("chip", "dtype", "shapes", "method")},
+    }
+    return share({name: _refused(attempt) for name, attempt in attempts.items()})
+
+
+def _refused(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except (ProvenanceError, TypeError):
+        return True
+    return False

@@ -9,7 +9,7 @@ from typing import Any
 
 from referee.device.provenance import collect, mark_machine
 from referee.errors import CannotTell, EnvironmentLacks, OptionError
-from referee.lab import measuring, operators, recorded
+from referee.lab import eager, measuring, recorded, regimes, structure
 from referee.lab.claims import BY_ID, CLAIMS, Claim
 from referee.lab.laboratory import Laboratory, Reading
 from referee.records.finding import Scalar
@@ -40,35 +40,35 @@ EXPERIMENTS: dict[str, Experiment] = {
     "M9": Experiment(live=measuring.saved_by_scaling),
     "M10": Experiment(live=measuring.lost_in_bf16),
     "M11": Experiment(live=measuring.provenance),
-    "E1": Experiment(live=operators.amid_others),
+    "E1": Experiment(live=eager.amid_others),
     "E2": Experiment(traces=recorded.elementwise, needs="a CUDA device"),
-    "E3": Experiment(live=operators.thousand),
-    "E4": Experiment(live=operators.layer_operators),
-    "E5": Experiment(live=operators.backward_operators),
-    "E6": Experiment(live=operators.crossing, needs="a CUDA device"),
+    "E3": Experiment(live=eager.thousand),
+    "E4": Experiment(live=structure.layer_operators),
+    "E5": Experiment(live=structure.backward_operators),
+    "E6": Experiment(live=regimes.crossing, needs="a CUDA device"),
     "E7": Experiment(traces=recorded.launch_calls, needs="a CUDA device"),
-    "E8": Experiment(live=operators.batch_knee),
-    "E9": Experiment(live=operators.priority),
-    "E10": Experiment(live=operators.dispatches),
-    "E11": Experiment(live=operators.nodes),
-    "E12": Experiment(live=operators.saved),
-    "E13": Experiment(live=operators.versions),
-    "E14": Experiment(live=operators.tape_cost),
-    "E15": Experiment(live=operators.inference),
-    "E16": Experiment(live=operators.compiled_nodes),
+    "E8": Experiment(live=regimes.batch_regimes),
+    "E9": Experiment(live=structure.priority),
+    "E10": Experiment(live=structure.dispatches),
+    "E11": Experiment(live=structure.nodes),
+    "E12": Experiment(live=structure.saved),
+    "E13": Experiment(live=structure.versions),
+    "E14": Experiment(live=eager.tape_cost),
+    "E15": Experiment(live=structure.inference),
+    "E16": Experiment(live=structure.compiled_nodes),
     "E17": Experiment(traces=recorded.recoverable, needs="a CUDA device"),
-    "E18": Experiment(live=operators.requests),
-    "E19": Experiment(live=operators.hot_against_cold),
-    "E20": Experiment(live=operators.per_argument),
-    "E21": Experiment(live=operators.saving),
+    "E18": Experiment(live=structure.requests),
+    "E19": Experiment(live=eager.hot_against_cold),
+    "E20": Experiment(live=eager.per_argument),
+    "E21": Experiment(live=eager.saving),
     "D1": Experiment(traces=recorded.any_against_weighted, needs="a CUDA device"),
     "D2": Experiment(traces=recorded.questions, needs="a CUDA device"),
     "D3": Experiment(traces=recorded.gaps, needs="a CUDA device"),
     "D4": Experiment(traces=recorded.totals, needs="a CUDA device"),
-    "D5": Experiment(live=operators.batch_growth),
-    "D6": Experiment(needs="a CUDA device"),
-    "D7": Experiment(needs="two CUDA devices of different speed"),
-    "D8": Experiment(live=operators.served_batch),
+    "D5": Experiment(live=regimes.batch_growth),
+    "D6": Experiment(live=regimes.fixes, needs="a CUDA device"),
+    "D7": Experiment(live=regimes.faster_device, needs="two CUDA devices of different speed"),
+    "D8": Experiment(live=regimes.served_batch),
 }
 """Claim → its experiment."""
 

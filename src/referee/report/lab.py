@@ -13,6 +13,7 @@ from referee.report.wording import context_lines
 from referee.units import format_ns, format_quantity
 
 _WORDS = {"holds": "holds", "differs": "differs", "needs-device": "needs a device", "cannot-tell": "cannot tell"}
+_SYMBOLS = frozenset({"ns", "ratio", "frac", "bytes", "per_s"})
 _TONES: dict[str, Tone] = {"holds": "good", "differs": "warn", "needs-device": "note", "cannot-tell": "note"}
 
 
@@ -56,31 +57,53 @@ def _row(row: LabRow) -> tuple[str, ...]:
     return (
         row.id,
         claimed_range(row),
-        format_quantity(row.measured, row.unit) if known else "–",
-        f"{format_quantity(row.low, row.unit)} to {format_quantity(row.high, row.unit)}" if known else "–",
+        _quantity(row.measured, row.unit) if known else "–",
+        _span(row.low, row.high, row.unit) if known else "–",
         _WORDS[row.outcome] + (", from traces" if row.basis == "recorded" else ""),
     )
 
 
 def claimed_range(row: LabRow) -> str:
     """The range that the claim allows, in words."""
-    low, high = (None if end is None else format_quantity(end, row.unit) for end in (row.claimed_low, row.claimed_high))
+    low, high = row.claimed_low, row.claimed_high
+    if low is None and high is None:
+        return "any"
     if low is None:
-        return f"at most {high}" if high is not None else "any"
-    if high is None:
-        return f"at least {low}"
-    return low if low == high else f"{low} to {high}"
+        return f"at most {_quantity(high, row.unit)}"
+    return f"at least {_quantity(low, row.unit)}" if high is None else _span(low, high, row.unit)
+
+
+def _quantity(value: float | None, unit: str) -> str:
+    """With the unit in the singular where there is one of it."""
+    return format_quantity(value, unit.removesuffix("s") if value == 1 and unit not in _SYMBOLS else unit)
+
+
+def _span(low: float | None, high: float | None, unit: str) -> str:
+    """``2 to 4 kernels``: the unit once, where both ends have the same."""
+    first, last = _quantity(low, unit), _quantity(high, unit)
+    if first == last:
+        return last
+    number, _, ending = first.rpartition(" ")
+    return f"{number} to {last}" if number and last.endswith(f" {ending}") else f"{first} to {last}"
 
 
 def _entry(row: LabRow) -> Entry:
-    measured = "" if row.measured is None else f"{format_quantity(row.measured, row.unit)} ({row.measures}). "
-    sources = f" From {_some(row.sources)}." if row.sources else ""
-    parts = (measured, row.why, f" {row.contradiction}" if row.contradiction else "", sources)
+    measured = ""
+    if row.measured is not None:
+        number, span = _quantity(row.measured, row.unit), _span(row.low, row.high, row.unit)
+        where = "From traces" if row.basis == "recorded" else "Measured here"
+        interval = "counted" if number == span else f"interval {span}"
+        measured = f"{where}: {number} ({interval}), {row.measures}."
+    else:
+        measured = f"Not measured here: {row.measures}."
+    contradiction = f"The course contradicts itself: {row.contradiction}" if row.contradiction else ""
+    sources = f"Traces: {_some(row.sources)}." if row.sources else ""
+    parts = (measured, row.why, contradiction, sources, f"What it teaches: {row.teaches}")
     return Entry(
         title=f"{row.id}: {row.claimed}",
         figure=_WORDS[row.outcome],
-        against=claimed_range(row),
-        text=f"{''.join(parts).strip()} {row.teaches}".strip(),
+        against=f"true if {claimed_range(row)}",
+        text=" ".join(part for part in parts if part),
         tone=_TONES[row.outcome],
     )
 

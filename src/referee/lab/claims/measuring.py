@@ -1,0 +1,127 @@
+"""What is claimed about measuring: clocks, warm-up, precision, provenance."""
+
+from __future__ import annotations
+
+from math import inf
+
+from referee.lab.claims.claim import MS, Claim
+
+MEASURING: tuple[Claim, ...] = (
+    Claim(
+        id="M1",
+        claimed="On a CPU, stopping the clock right after an operator measures the operator.",
+        measures="what a timer that does not wait shows, over the settled time, of a 256 × 256 matrix product",
+        low=0.95,
+        high=1.05,
+        unit="ratio",
+        teaches="Where calls are synchronous a plain timer is right; it is the device that decides, not the code.",
+        below="calls return before their work is done: this device is not synchronous",
+    ),
+    Claim(
+        id="M2",
+        claimed="On CUDA an unsynchronised clock measures enqueueing, not execution.",
+        measures="live: the share of the settled time that a timer without a wait misses; recorded: the share of "
+        "kernels still unfinished when the call that launched them had returned",
+        low=0.9,
+        high=1.0,
+        unit="frac",
+        teaches="Returning from a call says that work was queued; synchronise before the clock stops.",
+        below="calls block here: launches that wait, or a queue that is full",
+    ),
+    Claim(
+        id="M3",
+        claimed="On a lazy backend a timer without a sync point sees almost none of the work.",
+        measures="what a timer that does not wait shows, over the settled time, of a 256 × 256 matrix product",
+        low=0.0,
+        high=0.1,
+        unit="frac",
+        teaches="Recording is not running: materialise this candidate's own outputs, and wait.",
+        above="recording costs as much as running: the work is small beside the bookkeeping",
+    ),
+    Claim(
+        id="M4",
+        claimed="Warm up off the clock, call n times back to back, wait once at the end, divide by n: the fixed costs "
+        "spread thin.",
+        measures="one small add settled after each call, over the same add amortised over many calls",
+        low=1.02,
+        high=inf,
+        unit="ratio",
+        teaches="One call alone pays for the clock, the wait and cold code; many share that.",
+        below="clock and wait cost nothing beside the call here",
+    ),
+    Claim(
+        id="M5",
+        claimed="Linear(512, 512) on (64, 512) in float32 took 0.142 ms a call on the author's CPU.",
+        measures="one call here, with as many threads as the head of this page says",
+        low=0.142 * MS * 0.9,
+        high=0.142 * MS * 1.1,
+        unit="ns",
+        teaches="A time without its chip is not portable: the same line takes another time here.",
+        below="a faster chip, or more of it",
+        above="a slower chip, one thread instead of several, or other work beside it",
+    ),
+    Claim(
+        id="M6",
+        claimed="The profiler puts host work and device kernels on one timeline.",
+        measures="share of device rows whose launch is in the same file, before or at their start",
+        low=0.95,
+        high=1.0,
+        unit="frac",
+        teaches="Cause and effect can be read off one picture, as long as both sides were recorded.",
+        below="launches were not recorded, or the two clocks are apart",
+    ),
+    Claim(
+        id="M7",
+        claimed="The first steps pay costs that the steady state does not: a schedule leaves them out.",
+        measures="the first training step of a new model, over a steady one",
+        low=1.2,
+        high=inf,
+        unit="ratio",
+        teaches="Warm up until the series is steady, then record.",
+        below="everything was paid before: an earlier run in this process, or nothing to pay",
+    ),
+    Claim(
+        id="M8",
+        claimed="Autocast runs matmuls and convolutions in low precision and keeps reductions and sensitive "
+        "operators in float32.",
+        measures="share of seven operators that do so on this device: mm and conv2d low; sum, softmax, layer_norm, "
+        "mse_loss and exp in float32",
+        low=1.0,
+        high=1.0,
+        unit="frac",
+        teaches="Autocast follows a list for each device, not a principle: look at what it did to your model.",
+        below="the device's own list is shorter: what is on none runs in the dtype of its inputs",
+    ),
+    Claim(
+        id="M9",
+        claimed="In fp16 small gradients become zero, and scaling the loss saves them.",
+        measures="of ten thousand gradients from 2^-40 to 2^-26, the share of those lost in fp16 that scaling by 2^16 "
+        "saves",
+        low=0.99,
+        high=1.0,
+        unit="frac",
+        teaches="Scale the loss before backward and unscale before the step.",
+        below="they are too small even so, or none was lost",
+    ),
+    Claim(
+        id="M10",
+        claimed="bf16 has float32's range, so it needs no scaler.",
+        measures="share of the same ten thousand gradients that become zero in bf16",
+        low=0.0,
+        high=0.0,
+        unit="frac",
+        teaches="bf16 loses digits, not range.",
+        above="something flushes subnormal numbers to zero",
+    ),
+    Claim(
+        id="M11",
+        claimed="A number without chip, dtype, shapes and method is not a measurement.",
+        measures="share of seven attempts to record a number without its provenance, or without a part of it, that are "
+        "refused",
+        low=1.0,
+        high=1.0,
+        unit="frac",
+        teaches="Write down where a number comes from, or do not show it.",
+        below="a number can be built without its provenance",
+    ),
+)

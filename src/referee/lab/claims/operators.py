@@ -1,0 +1,283 @@
+"""What is claimed about one operator: its call, its dispatch, its tape, its memory."""
+
+from __future__ import annotations
+
+from math import inf
+
+from referee.lab.claims.claim import MS, RESOLVED_NS, US, Claim
+
+PIPELINE_US = {
+    "Python and the C boundary": (1.0, 2.0),
+    "parsing and overloads": (0.5, 1.0),
+    "keys and jump": (0.2, 0.5),
+    "autograd node": (1.0, 2.0),
+    "allocator hit": (0.3, 1.0),
+    "shapes and strides": (0.5, 0.5),
+    "launch": (2.0, 5.0),
+}
+"""The course's rows of one operator's call, in microseconds."""
+
+PIPELINE_TOTAL_US = (5.0, 10.0)
+DISPATCH_NS = (200.0, 500.0)
+"""What the course says one dispatch costs."""
+
+REFERENCES = "reference to a saved tensor"
+"""The group of variants in the anatomy that copies references from one thread and from two."""
+
+LAYER_OPS, LAYERS, BACKWARD_TIMES = (50, 150), 32, 3
+STEP_OPS = (2_000, 5_000)
+
+
+def _pipeline_sum() -> str:
+    low, high = (sum(row[side] for row in PIPELINE_US.values()) for side in (0, 1))
+    return (
+        f"The rows add to {low:.3g} to {high:.3g} µs, the total is given as {PIPELINE_TOTAL_US[0]:.3g} to "
+        f"{PIPELINE_TOTAL_US[1]:.3g} µs."
+    )
+
+
+def _layer_product() -> str:
+    low, high = (ops * LAYERS * BACKWARD_TIMES for ops in LAYER_OPS)
+    return (
+        f"{LAYER_OPS[0]} to {LAYER_OPS[1]} operators × {LAYERS} layers × {BACKWARD_TIMES} gives {low:,} to {high:,}, "
+        f"not {STEP_OPS[0]:,} to {STEP_OPS[1]:,}."
+    )
+
+
+def _without_launch_ns(side: int) -> float:
+    return US * sum(row[side] for name, row in PIPELINE_US.items() if name != "launch")
+
+
+OPERATORS: tuple[Claim, ...] = (
+    Claim(
+        id="E1",
+        claimed="One operator costs the CPU 5 to 10 µs: Python 1 to 2, parsing 0.5 to 1, keys 0.2 to 0.5, autograd "
+        "node 1 to 2, allocator 0.3 to 1, shapes 0.5, launch 2 to 5.",
+        measures="one small add with a tape, amid other operators; a CPU has no launch, so it is held against the "
+        "other rows",
+        low=_without_launch_ns(0),
+        high=_without_launch_ns(1),
+        unit="ns",
+        teaches="An eager operator costs microseconds before anything is computed.",
+        below="today's dispatcher and argument parser are faster than the course's",
+        above="this core is slower, or shared with other work",
+        contradiction=_pipeline_sum(),
+    ),
+    Claim(
+        id="E2",
+        claimed="A small elementwise kernel takes 2 to 4 µs of GPU time.",
+        measures="the median duration of elementwise kernels in the recorded traces",
+        low=2 * US,
+        high=4 * US,
+        unit="ns",
+        teaches="Behind each small operator the GPU works less long than the CPU.",
+        below="newer devices are faster",
+        above="these kernels work on more data than a small operator's",
+    ),
+    Claim(
+        id="E3",
+        claimed="A thousand operators cost about 8 ms of CPU whatever the tensors' size.",
+        measures="a chain of a thousand adds on 16 elements; with 256 elements beside it",
+        low=6 * MS,
+        high=10 * MS,
+        unit="ns",
+        teaches="Count operators: below some size they cost their number, not their work.",
+        below="no launches here, and a faster dispatcher",
+        above="a slower core, or one that is shared",
+    ),
+    Claim(
+        id="E4",
+        claimed="A transformer layer's forward is about 50 to 150 operators unfused, a 32-layer model's step 2,000 to "
+        "5,000.",
+        measures="operators below autograd in one forward of an encoder layer whose attention is spelled out",
+        low=50,
+        high=150,
+        unit="operators",
+        teaches="Count what your own model issues; a fused attention is one operator.",
+        below="linear, norm and activation are one operator each",
+        above="more is spelled out here than in the course",
+        contradiction=_layer_product(),
+    ),
+    Claim(
+        id="E5",
+        claimed="Backward runs about twice the operators of forward.",
+        measures="operators of the backward of an encoder layer, over those of its forward",
+        low=1.5,
+        high=2.5,
+        unit="ratio",
+        teaches="A training step is about three forwards.",
+        below="backward has fused operators of its own",
+        above="gradients are accumulated and summed one by one",
+    ),
+    Claim(
+        id="E6",
+        claimed="GPU time dominates a single operator only from about 1 to 4 million elements.",
+        measures="elements at which device time equals host time",
+        low=1e6,
+        high=4e6,
+        unit="elements",
+        teaches="Small tensors are host-bound on any GPU.",
+    ),
+    Claim(
+        id="E7",
+        claimed="cudaLaunchKernel costs at least about 2 µs; replaying a captured graph costs 1 to 2 µs in all.",
+        measures="the median duration of calls that launched one kernel in the recorded traces; graph launches beside "
+        "it",
+        low=2 * US,
+        high=inf,
+        unit="ns",
+        teaches="A launch has a price that no kernel can be too small to pay.",
+        below="a faster driver or core",
+    ),
+    Claim(
+        id="E8",
+        claimed="A step takes the larger of host time and device time, so the same code is in another regime at "
+        "another batch size.",
+        measures="how much of a growth of the batch shows in the time of six linear layers: from 256 to 1,024, less "
+        "from 1 to 4 (1 = all of it, 0 = nothing)",
+        low=0.5,
+        high=inf,
+        unit="frac",
+        teaches="Sweep the batch size: one point cannot show what the time depends on.",
+        below="one regime all along: overhead at every size, or work at every size",
+    ),
+    Claim(
+        id="E9",
+        claimed="Kernels are picked by priority: autocast above autograd, autograd above the backend; modes, "
+        "subclasses and FakeTensor hook in the same way and compose.",
+        measures="share of four checks on a matmul under autocast that come out so: two orders of the path, and what a "
+        "dispatch mode and a FakeTensor are handed",
+        low=1.0,
+        high=1.0,
+        unit="frac",
+        teaches="Modes compose because each is a layer that passes the call on.",
+        below="the dispatcher visits them in another order",
+    ),
+    Claim(
+        id="E10",
+        claimed="Under autocast and autograd an operator is dispatched several times before its kernel, at 0.2 to 0.5 "
+        "µs each.",
+        measures="kernels that a matmul visits on its way; the cost of one dispatch beside it",
+        low=2.0,
+        high=inf,
+        unit="kernels",
+        teaches="Each layer costs a jump of its own.",
+        below="one kernel takes it all",
+    ),
+    Claim(
+        id="E11",
+        claimed="Autograd makes a node for every differentiable operator, whether or not backward runs.",
+        measures="nodes per operator after a forward alone of ten multiplications",
+        low=1.0,
+        high=1.0,
+        unit="nodes",
+        teaches="Without no_grad an inference builds a tape that nobody reads.",
+        below="operators were fused or not recorded",
+        above="operators are composites of several",
+    ),
+    Claim(
+        id="E12",
+        claimed="matmul saves both inputs, relu can save only its output, no_grad saves nothing.",
+        measures="share of four checks on the tape that come out so",
+        low=1.0,
+        high=1.0,
+        unit="frac",
+        teaches="Saved tensors are the activation memory.",
+        below="what an operator saves has changed",
+    ),
+    Claim(
+        id="E13",
+        claimed="In-place operators bump a version counter, and backward detects a mutated saved tensor.",
+        measures="share of two that are seen: the counter moves, backward refuses",
+        low=1.0,
+        high=1.0,
+        unit="frac",
+        teaches="Autograd refuses rather than compute a wrong gradient.",
+        below="a mutation went unseen",
+    ),
+    Claim(
+        id="E14",
+        claimed="Inference without no_grad pays typically 10 to 30 % of the step.",
+        measures="what four small linear layers with relu take longer with a tape, as a share of the time without",
+        low=0.10,
+        high=0.30,
+        unit="frac",
+        teaches="Say that you want no gradient.",
+        below="the work is large beside the tape",
+        above="the work is small beside the tape",
+    ),
+    Claim(
+        id="E15",
+        claimed="inference_mode also skips version counters; its tensors cannot be saved for backward later.",
+        measures="share of six checks that come out so: no version counter, views not tracked, w + t works, w * t is "
+        "refused, an update outside is refused, a clone works",
+        low=1.0,
+        high=1.0,
+        unit="frac",
+        teaches="inference_mode is for tensors that never meet autograd again.",
+        below="today's rules differ",
+    ),
+    Claim(
+        id="E16",
+        claimed="A graph compiled ahead of time leaves no tape of single operators.",
+        measures="nodes that a compiled function of twenty operators leaves, besides accumulation",
+        low=0.0,
+        high=1.0,
+        unit="nodes",
+        teaches="A compiled graph is one node to autograd.",
+        above="the graph broke into several",
+    ),
+    Claim(
+        id="E17",
+        claimed="Three losses are recoverable, and the FLOPs do not change: per-operator overhead by capture and "
+        "replay, memory traffic by fusion, allocator work by planning.",
+        measures="the three losses of the recorded traces, priced, as a share of the window",
+        low=0.01,
+        high=1.0,
+        unit="frac",
+        teaches="Price each loss before you mend it.",
+        below="these steps leave little to recover",
+    ),
+    Claim(
+        id="E18",
+        claimed="Eager mode makes one allocator request per intermediate.",
+        measures="requests per operator in a chain of ten",
+        low=1.0,
+        high=1.0,
+        unit="requests",
+        teaches="out= and planned memory save requests.",
+        below="results went into memory that was there",
+        above="operators also need scratch memory",
+    ),
+    Claim(
+        id="E19",
+        claimed="An operator costs more amid other operators than in a hot loop.",
+        measures="an add amid a mix of some thirty other operators, over the same add in a loop of its own",
+        low=1.05,
+        high=inf,
+        unit="ratio",
+        teaches="A micro-benchmark's loop flatters: use the cold figure for a model.",
+        below="code and tables stay in the caches here",
+    ),
+    Claim(
+        id="E20",
+        claimed="The cost of finding the key set grows with the number of tensor arguments.",
+        measures="what one more tensor argument adds to a call on one element, its parsing and set-up included "
+        "(addcmul against neg)",
+        low=RESOLVED_NS,
+        high=inf,
+        unit="ns",
+        teaches="Every tensor argument is looked at on every call.",
+        below="it is lost in the noise",
+    ),
+    Claim(
+        id="E21",
+        claimed="Saved tensors are shared pointers: keeping them costs.",
+        measures="what saving two tensors adds to an operator (mul against add, both with a tape)",
+        low=RESOLVED_NS,
+        high=inf,
+        unit="ns",
+        teaches="Each saved tensor is counted up and down.",
+        below="it is lost in the noise",
+    ),
+)

@@ -1,0 +1,165 @@
+"""What does one eager operator cost? The timed claims: hot and cold, with a tape and without, argument by argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from referee.anatomy.stages import LAYERS
+from referee.anatomy.timing import Pair, Timed, time_pairs
+from referee.errors import CannotTell
+from referee.lab.claims.operators import PIPELINE_US, REFERENCES
+from referee.lab.laboratory import Laboratory, Reading, estimated
+from referee.lab.measuring import timed
+from referee.records.finding import Scalar
+from referee.units import format_frac, format_ns, format_ratio
+
+_THOUSAND = 1_000
+
+
+def call(lab: Laboratory, source: str, **names: Any) -> Timed:
+    """An expression over ``t``, which stands for torch, and ``names``; ``context`` is what it runs in."""
+    context = names.pop("context", nullcontext)
+    return Timed(source, {"t": lab.operators, **names}, context)
+
+
+def amid_others(lab: Laboratory) -> Reading:
+    """E1. An add with a tape, between other operators; beside it each stage of the course's list."""
+    found = _hot_and_cold(lab)[1]
+    stages = _stages(lab)
+    parts = [
+        f"{name} {format_ns(ns)} (claimed {low:.2g}{f' to {high:.2g}' if high > low else ''} µs)"
+        for name, (low, high) in PIPELINE_US.items()
+        if (ns := stages.get(name)) is not None
+    ]
+    note = f"In a hot loop, stage by stage: {', '.join(parts)}." if parts else ""
+    figures: dict[str, Scalar] = {f"{name} (ns)": ns for name, ns in stages.items()}
+    return Reading(value=found.value, low=found.low, high=found.high, note=note, figures=figures)
+
+
+_COURSE_NAMES = dict(
+    zip(
+        LAYERS,
+        (
+            "Python and the C boundary",
+            "parsing and overloads",
+            "keys and jump",
+            "autograd node",
+            "allocator hit",
+            "shapes and strides",
+            "kernel",
+        ),
+        strict=True,
+    )
+)
+"""The course's name for each layer of the anatomy. Binding and parsing are one layer there, and told apart below."""
+
+
+def _stages(lab: Laboratory) -> dict[str, float]:
+    """The anatomy's stages added up under the course's names."""
+    found: dict[str, float] = {}
+    for stage in lab.anatomy().stages:
+        name = "parsing and overloads" if stage.name == "argument parsing" else _COURSE_NAMES[stage.layer]
+        found[name] = found.get(name, 0.0) + stage.ns
+    return found
+
+
+def hot_against_cold(lab: Laboratory) -> Reading:
+    """E19."""
+    hot, cold = _hot_and_cold(lab)
+    if hot.low <= 0:
+        raise CannotTell("The hot figure cannot be told from nothing.")
+    figures: dict[str, Scalar] = {"hot_ns": hot.value, "cold_ns": cold.value}
+    return Reading(value=cold.value / hot.value, low=cold.low / hot.high, high=cold.high / hot.low, figures=figures)
+
+
+def _hot_and_cold(lab: Laboratory) -> tuple[Reading, Reading]:
+    """Taken once for both claims that need it."""
+    if "hot and cold" not in lab.kept:
+        a = lab.operators.randn(8, requires_grad=True)
+        pair = Pair("add", call(lab, "t.add(a, a)", a=a))
+        budget_ns = 3 * lab.plan.budget_ns
+        (cost,) = time_pairs([pair], device=lab.device, budget_ns=budget_ns, mix=lab.mix(), cold_frac=0.7)
+        if cost.cold is None:
+            raise CannotTell("The cold figure could not be taken.")
+        lab.kept["hot and cold"] = (estimated(cost.hot), estimated(cost.cold))
+    hot, cold = lab.kept["hot and cold"]
+    return hot, cold
+
+
+def thousand(lab: Laboratory) -> Reading:
+    """E3. At two sizes that both are small, so that what does not depend on the size is seen."""
+    small, larger = lab.operators.randn(16), lab.operators.randn(256)
+
+    def chain(x: Any) -> Callable[[], Any]:
+        def step() -> Any:
+            y = x
+            for _ in range(_THOUSAND):
+                y = lab.operators.add(y, x)
+            return y
+
+        return step
+
+    first, second = timed(lab.time(chain(small))), timed(lab.time(chain(larger)))
+    ratio = second.value / first.value
+    note = f"Sixteen times the elements take {format_ratio(ratio)} the time."
+    figures: dict[str, Scalar] = {"16_elements_ns": first.value, "256_elements_ns": second.value}
+    return Reading(value=first.value, low=first.low, high=first.high, note=note, figures=figures)
+
+
+def tape_cost(lab: Laboratory) -> Reading:
+    """E14."""
+    torch = lab.operators
+    model = torch.nn.Sequential(*(m for _ in range(4) for m in (torch.nn.Linear(64, 64), torch.nn.ReLU())))
+    names = {"m": model, "x": torch.randn(8, 64)}
+    small = lab.excess(Timed("m(x)", names), Timed("m(x)", names, torch.no_grad))
+    names = {"m": torch.nn.Linear(512, 512), "x": torch.randn(64, 512)}
+    large = lab.excess(Timed("m(x)", names), Timed("m(x)", names, torch.no_grad))
+    note = f"One layer of 512 on 64 rows takes {format_frac(large.value)} longer."
+    return replace(small, note=note, figures={**small.figures, "larger_frac": large.value})
+
+
+def per_argument(lab: Laboratory) -> Reading:
+    """E20. Operators of one and of three tensors that compute next to nothing; beside it the arguments alone."""
+    torch = lab.operators
+    names = {"a": torch.randn(1)}
+    no_grad: Callable[[], AbstractContextManager[Any]] = torch.no_grad
+    one, three = (call(lab, source, context=no_grad, **names) for source in ("t.neg(a)", "t.addcmul(a, a, a)"))
+    (found,) = lab.pairs((Pair("two more arguments", three, one),))
+    alone = lab.anatomy().per_tensor_ns
+    note = "" if alone is None else f"Of that {format_ns(alone)} for the key set alone, by calls that compute nothing."
+    figures: dict[str, Scalar] = {} if alone is None else {"key_set_alone_ns": alone}
+    return Reading(value=found.point / 2, low=found.low / 2, high=found.high / 2, note=note, figures=figures)
+
+
+def saving(lab: Laboratory) -> Reading:
+    """E21. What a tape adds to mul, which saves two tensors, less what it adds to add, which saves none."""
+    torch = lab.operators
+    a = torch.randn(8, requires_grad=True)
+
+    def beyond(name: str) -> Pair:
+        source = f"t.{name}(a, a)"
+        return Pair(name, call(lab, source, a=a), call(lab, source, a=a, context=torch.no_grad))
+
+    mul, add = lab.pairs((beyond("mul"), beyond("add")))
+    shared = {v.name: v.ns for v in lab.anatomy().variants if v.group == REFERENCES and v.ns is not None}
+    note = ""
+    if shared:
+        parts = ", ".join(f"{format_ns(ns)} from {name}" for name, ns in shared.items())
+        note = f"One reference copied and dropped: {parts}."
+    figures: dict[str, Scalar] = {"mul_ns": mul.point, "add_ns": add.point, **shared}
+    return Reading(
+        value=mul.point - add.point, low=mul.low - add.high, high=mul.high - add.low, note=note, figures=figures
+    )
+
+
+def redispatch(lab: Laboratory) -> Reading:
+    """What one dispatch more costs: autograd's kernel, passed through without a tape, against a call that skips it."""
+    torch = lab.operators
+    with torch.inference_mode():
+        bare = torch.randn(8)
+    through = call(lab, "t.neg(a)", a=torch.randn(8))
+    (found,) = lab.pairs((Pair("one dispatch", through, call(lab, "t.neg(a)", a=bare, context=torch.inference_mode)),))
+    return estimated(found)

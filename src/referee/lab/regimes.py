@@ -1,0 +1,154 @@
+"""When does the work overtake the overhead, and what helps before it does? Sweeps, batch sizes and fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import log
+
+from referee.anatomy.timing import Timed
+from referee.bench.sweep import Built, sweep
+from referee.device.protocol import Device
+from referee.errors import CannotTell, EnvironmentLacks
+from referee.lab.laboratory import Laboratory, Reading, counted, plus
+from referee.lab.measuring import timed
+from referee.records.finding import Scalar
+from referee.records.measurement import SweepPoint
+from referee.units import format_frac, format_ns, format_ratio
+
+_SIZES = tuple(1 << power for power in range(14, 28))
+"""Elements of the tensors of E6: from far below the claim to far above it."""
+
+_BATCHES = (1, 4, 16, 64, 256, 1024)
+_SERVED = 256
+_LARGER = 8
+"""Times the batch, where a larger one is tried as a fix."""
+
+
+def crossing(lab: Laboratory) -> Reading:
+    """E6. Between which sizes does the device become slower than the host? By the device's own clock."""
+    device = lab.open("cuda")
+    before: tuple[int, float] | None = None
+    for elements in _SIZES:
+        x = lab.operators.randn(elements).to(device.name)
+        clocks = lab.time(partial(lab.operators.add, x, x), device=device).clocks
+        if clocks.device_ns is None or clocks.enqueue_ns is None:
+            continue  # so host-bound that the marks time the host's pace
+        above = log(clocks.device_ns / clocks.enqueue_ns)
+        if above > 0:
+            if before is None:
+                raise CannotTell(f"The device is slower than the host at {elements:,} elements already.")
+            low, below = before
+            value = low * (elements / low) ** (below / (below - above))
+            return Reading(value=value, low=low, high=elements, figures={"enqueue_ns": clocks.enqueue_ns})
+        before = (elements, above)
+    raise CannotTell(f"The host is slower than the device up to {_SIZES[-1]:,} elements.")
+
+
+def batch_regimes(lab: Laboratory) -> Reading:
+    """E8. Of a growth of the batch, what share shows in the time? At the large end, less at the small one."""
+    torch = lab.operators
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
+
+    def build(size: int) -> Built:
+        x = torch.randn(size, 64)
+        return Built(step=lambda: model(x))
+
+    found = sweep(build, parameter="batch_size", values=_BATCHES, device=lab.device, plan=lab.plan)
+    points = found.points
+    if len(points) < len(_BATCHES):
+        raise CannotTell("The sweep is not complete.")
+    small, large = _growth(points[0], points[1]), _growth(points[-2], points[-1])
+    fit = found.fit
+    knee = f"the knee is at a batch of {fit.knee:.0f}" if fit.knee is not None else "there is no knee"
+    parts = [
+        f"{format_frac(part[1])} of it shows from {values[0]:,} to {values[1]:,}"
+        for part, values in ((small, _BATCHES[:2]), (large, _BATCHES[-2:]))
+    ]
+    note = f"{', '.join(parts)}; {knee}."
+    figures: dict[str, Scalar] = {"small": small[1], "large": large[1], "law": fit.law, "knee": fit.knee}
+    return Reading(
+        value=large[1] - small[1], low=large[0] - small[2], high=large[2] - small[0], note=note, figures=figures
+    )
+
+
+def _growth(first: SweepPoint, second: SweepPoint) -> tuple[float, float, float]:
+    """The growth of the time over the growth of the batch, both as logarithms: least, likely, most."""
+    ends = []
+    for point in (first, second):
+        if point.median_ns is None or point.ci_low_ns is None or point.ci_high_ns is None:
+            raise CannotTell(f"There is no number at a batch of {point.value:g}.")
+        ends.append((point.ci_low_ns, point.median_ns, point.ci_high_ns))
+    (low, middle, high), (next_low, next_middle, next_high) = ends
+    grown = log(second.value / first.value)
+    return log(next_low / high) / grown, log(next_middle / middle) / grown, log(next_high / low) / grown
+
+
+def batch_growth(lab: Laboratory) -> Reading:
+    """D5."""
+    torch = lab.operators
+    model = torch.nn.Sequential(*(m for _ in range(4) for m in (torch.nn.Linear(32, 32), torch.nn.ReLU())))
+    one, eight = torch.randn(1, 32), torch.randn(8, 32)
+    return plus(lab.excess(Timed("m(x)", {"m": model, "x": eight}), Timed("m(x)", {"m": model, "x": one})), 1.0)
+
+
+def served_batch(lab: Laboratory) -> Reading:
+    """D8. The price cancels: items per second at one size over those at another."""
+    torch = lab.operators
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+    one, many = torch.randn(1, 64), torch.randn(_SERVED, 64)
+    grown = plus(lab.excess(Timed("m(x)", {"m": model, "x": many}), Timed("m(x)", {"m": model, "x": one})), 1.0)
+    if grown.low <= 0:
+        raise CannotTell("The time of the larger batch cannot be told from nothing.")
+    return replace(grown, value=_SERVED / grown.value, low=_SERVED / grown.high, high=_SERVED / grown.low)
+
+
+def fixes(lab: Laboratory) -> Reading:
+    """D6. Each fix on a launch-bound step, by time per sample."""
+    device = lab.open("cuda")
+    torch = lab.operators
+    model = torch.nn.Sequential(*(m for _ in range(8) for m in (torch.nn.Linear(64, 64), torch.nn.GELU())))
+    model = model.to(device.name)
+    x, larger = (torch.randn(size, 64).to(device.name) for size in (4, 4 * _LARGER))
+    compiled = torch.compile(model)
+    with torch.no_grad():
+        eager = _time(lab, device, lambda: model(x))
+        gains = {
+            "torch.compile": eager / _time(lab, device, lambda: compiled(x)),
+            "CUDA graph": eager / _time(lab, device, lab.replaying(lambda: model(x), device.name)),
+            "larger batch": eager * _LARGER / _time(lab, device, lambda: model(larger)),
+        }
+    values = list(gains.values())
+    checks = {f"{name} helps": gain > 1 for name, gain in gains.items()}
+    checks["in this order"] = values == sorted(values, reverse=True)
+    parts = ", ".join(f"{name} {format_ratio(gain)}" for name, gain in gains.items())
+    held = sum(checks.values()) / len(checks)
+    return replace(counted(held, **gains), note=f"Gain per sample: {parts}.")
+
+
+def _time(lab: Laboratory, device: Device, step: Callable[[], object]) -> float:
+    return timed(lab.time(step, device=device)).value
+
+
+def faster_device(lab: Laboratory) -> Reading:
+    """D7. Two devices that a large product tells apart, and a small model's time on each."""
+    devices = [lab.open("cuda:0"), _second(lab)]
+    torch = lab.operators
+
+    def on(device: Device, size: int) -> Reading:
+        x = torch.randn(size, size).to(device.name)
+        return timed(lab.time(lambda: torch.mm(x, x), device=device))
+
+    large: Sequence[Reading] = [on(device, 4096) for device in devices]
+    if min(large[0].high, large[1].high) >= max(large[0].low, large[1].low):
+        raise EnvironmentLacks("two CUDA devices of different speed: these two are as fast as each other")
+    fast = int(large[1].value < large[0].value)
+    quick, slow = on(devices[fast], 32), on(devices[1 - fast], 32)
+    words = [f"{devices[i].name} {format_ns(large[i].value)}" for i in (fast, 1 - fast)]
+    note = f"A product of 4,096 by 4,096 takes {words[0]} and {words[1]}."
+    return Reading(value=quick.value / slow.value, low=quick.low / slow.high, high=quick.high / slow.low, note=note)
+
+
+def _second(lab: Laboratory) -> Device:
+    return lab.open("cuda:1")

@@ -1,0 +1,245 @@
+"""What does eager mode make of a call? The counted claims: operators, dispatches, nodes, saved tensors, requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+from referee.anatomy.operator import find_operator
+from referee.anatomy.path import keys_of_call, predict
+from referee.anatomy.tape import read_tape
+from referee.device.memory import measure_memory
+from referee.device.observe import observe
+from referee.lab.claims.operators import DISPATCH_NS, LAYERS
+from referee.lab.eager import redispatch
+from referee.lab.laboratory import Laboratory, Reading, counted, share
+from referee.units import format_ns
+
+_CHAIN = 10
+
+
+def _encoder(lab: Laboratory) -> tuple[Any, Any]:
+    layer = lab.operators.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    return layer, lab.operators.randn(2, 8, 64)
+
+
+def _spelled_out(lab: Laboratory) -> Any:
+    """The context in which attention is a matter of single operators."""
+    attention = getattr(lab.operators.nn, "attention", None)
+    return nullcontext() if attention is None else attention.sdpa_kernel(attention.SDPBackend.MATH)
+
+
+def layer_operators(lab: Laboratory) -> Reading:
+    """E4. Unfused, as the claim has it; beside it with today's fused attention, and the step of a whole model."""
+    layer, x = _encoder(lab)
+
+    def step() -> Any:
+        with _spelled_out(lab):
+            loss = layer(x).square().mean()
+            loss.backward()
+        return loss.detach()
+
+    def unfused() -> Any:
+        with _spelled_out(lab):
+            return layer(x)
+
+    step()
+    seen, fused = observe(unfused, lab.device), observe(lambda: layer(x), lab.device)
+    whole = LAYERS * observe(step, lab.device).n_ops
+    note = f"{fused.n_ops} with a fused attention; {LAYERS} such layers with backward make {whole:,} operators."
+    return replace(counted(seen.n_ops, kinds=len(seen.ops), fused=fused.n_ops, step=whole), note=note)
+
+
+def backward_operators(lab: Laboratory) -> Reading:
+    """E5. What a step with backward runs beyond its forward, over the forward."""
+    layer, x = _encoder(lab)
+
+    def step() -> Any:
+        loss = layer(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def forward() -> Any:
+        return layer(x).square().mean()
+
+    step()  # gradients exist from now on, as in any step but the first
+    once, both = observe(forward, lab.device).n_ops, observe(step, lab.device).n_ops
+    return counted((both - once) / once, forward=once, backward=both - once)
+
+
+def _path(lab: Laboratory) -> tuple[str, ...]:
+    """The keys with a kernel that a matmul visits under autocast and autograd, in order."""
+    torch = lab.operators
+    x = torch.randn(4, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        path = predict(find_operator("aten.mm"), keys_of_call((x, x)))
+    return tuple(entry.key for entry in path if entry.visited)
+
+
+def priority(lab: Laboratory) -> Reading:
+    """E9. The order read off the dispatcher, and what modes that hook in below autocast are given."""
+    torch = lab.operators
+    keys = _path(lab)
+
+    def place(start: str) -> int:
+        return next((index for index, key in enumerate(keys) if key.startswith(start)), -1)
+
+    autocast, autograd, backend = place("Autocast"), place("Autograd"), place("CPU")
+    x = torch.randn(4, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        heard = _heard_by_a_mode(lambda: torch.mm(x, x))
+        fake = _fake_of(torch, x)
+    found = share(
+        {
+            "autocast above autograd": 0 <= autocast < autograd,
+            "autograd above CPU": 0 <= autograd < backend,
+            "a dispatch mode is handed what autocast has cast": heard == {torch.bfloat16},
+            "a FakeTensor is cast by autocast too": fake == torch.bfloat16,
+        }
+    )
+    return replace(found, note=f"{' → '.join(keys)}.")
+
+
+def _heard_by_a_mode(step: Callable[[], object]) -> set[Any]:
+    """The dtypes in which a dispatch mode, which stands where subclasses do, is handed a matmul's inputs."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    heard: set[Any] = set()
+
+    class Listening(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func._schema.name == "aten::mm":
+                heard.update(tensor.dtype for tensor in args)
+            return func(*args, **(kwargs or {}))
+
+    with Listening():
+        step()
+    return heard
+
+
+def _fake_of(torch: Any, x: Any) -> Any:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(x)
+        return torch.mm(fake, fake).dtype
+
+
+def dispatches(lab: Laboratory) -> Reading:
+    """E10. How many; and what one of them costs."""
+    keys, cost = _path(lab), redispatch(lab)
+    low, high = DISPATCH_NS
+    side = "below" if cost.high < low else "above" if cost.low > high else "within"
+    note = f"One dispatch more costs {format_ns(cost.value)}, {side} the {format_ns(low)} to {format_ns(high)} claimed."
+    found = counted(len(keys), path=", ".join(keys), one_ns=cost.value, one_low_ns=cost.low, one_high_ns=cost.high)
+    return replace(found, note=note)
+
+
+def nodes(lab: Laboratory) -> Reading:
+    """E11. A forward alone."""
+    y = x = lab.operators.randn(8, requires_grad=True)
+    for _ in range(_CHAIN):
+        y = lab.operators.mul(y, x)
+    tape = read_tape(y, inputs=(x,))
+    return counted((len(tape.nodes) - tape.accumulators) / _CHAIN, nodes=len(tape.nodes), operators=_CHAIN)
+
+
+def saved(lab: Laboratory) -> Reading:
+    """E12."""
+    torch = lab.operators
+    a, b = torch.randn(8, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+
+    def kept(output: Any, *inputs: Any) -> int:
+        return read_tape(output, inputs=inputs).saved_tensors
+
+    output = torch.relu(a)
+    (only,) = read_tape(output, inputs=(a,)).nodes[0].saved or (None,)
+    with torch.no_grad():
+        without = torch.mm(a, b)
+    return share(
+        {
+            "mm saves two": kept(torch.mm(a, b), a, b) == 2,
+            "relu saves one": only is not None,
+            "relu's is its output": only is not None and only.role == "activation",
+            "no_grad saves none": kept(without, a, b) == 0,
+        }
+    )
+
+
+def versions(lab: Laboratory) -> Reading:
+    """E13."""
+    torch = lab.operators
+    x = torch.randn(8, requires_grad=True)
+    y = x * 2
+    z = (y * y).sum()
+    before = y._version
+    with torch.no_grad():
+        y.add_(1)
+    return share({"version moved": y._version > before, "backward refused": _refused(z.backward)})
+
+
+def _refused(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except RuntimeError:
+        return True
+    return False
+
+
+def inference(lab: Laboratory) -> Reading:
+    """E15."""
+    torch = lab.operators
+    with torch.inference_mode():
+        t = torch.randn(4)
+        view = t.view(2, 2)
+    w = torch.randn(4, requires_grad=True)
+    return share(
+        {
+            "no version counter": _refused(lambda: t._version),
+            "a view is not tracked": not view._is_view(),
+            "w + t works": not _refused(lambda: w + t),
+            "w * t is refused": _refused(lambda: w * t),
+            "an update outside is refused": _refused(lambda: t.add_(1)),
+            "a clone works": not _refused(lambda: w * t.clone()),
+        }
+    )
+
+
+def compiled_nodes(lab: Laboratory) -> Reading:
+    """E16. Traced ahead of time, without a code generator."""
+    torch = lab.operators
+
+    def chain(x: Any) -> Any:
+        for _ in range(_CHAIN):
+            x = torch.sin(x) * 2
+        return x
+
+    x = torch.randn(8, requires_grad=True)
+    eager, output = chain(x), torch.compile(chain, backend="aot_eager")(x)
+    left, plain = read_tape(output, inputs=(x,)), read_tape(eager, inputs=(x,))
+    eager_nodes = len(plain.nodes) - plain.accumulators
+    found = counted(len(left.nodes) - left.accumulators, eager_nodes=eager_nodes)
+    return replace(found, note=f"The same function run eagerly leaves {eager_nodes}.")
+
+
+def requests(lab: Laboratory) -> Reading:
+    """E18. With a step that hands over memory beside it."""
+    torch = lab.operators
+    x, out = torch.randn(1024), torch.empty(1024)
+
+    def chain() -> Any:
+        y = x
+        for _ in range(_CHAIN):
+            y = torch.add(y, x)
+        return y
+
+    def planned() -> Any:
+        for _ in range(_CHAIN):
+            torch.add(x, x, out=out)
+        return out
+
+    eager, kept = (measure_memory(step, lab.device).allocations for step in (chain, planned))
+    note = f"{_CHAIN} operators made {eager} requests; with out= they made {kept}."
+    return replace(counted(eager / _CHAIN, with_out=kept), note=note)

@@ -1,0 +1,176 @@
+"""Laboratories with something planted: a device, an operator, a model or a trace whose cost is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+from referee.analysis.diagnose import diagnose
+from referee.anatomy.mix import Mix
+from referee.bench.plan import Plan
+from referee.device.fake import FakeDevice, FakeSync
+from referee.errors import DeviceMissing
+from referee.lab.claims import BY_ID
+from referee.lab.laboratory import Laboratory, Recorded
+from referee.lab.run import EXPERIMENTS, put_to_test
+from referee.records.lab import LabRow
+from referee.testing import Workload, simulate
+from referee.trace.builder import TraceBuilder
+from referee.trace.columns import Trace
+from referee.trace.reader import read_trace
+from referee.units import NS_PER_MS
+
+PLAN = Plan(budget_ns=30 * NS_PER_MS, min_ns=10 * NS_PER_MS, warmup_min_ns=NS_PER_MS)
+
+Cost = Callable[[int], int]
+"""Rows of the input → nanoseconds."""
+
+
+def missing(name: str) -> FakeDevice:
+    raise DeviceMissing(f"No device {name} here.")
+
+
+def no_anatomy(*_: Any, **__: Any) -> Any:
+    return SimpleNamespace(stages=(), per_tensor_ns=None, variants=())
+
+
+def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:
+    fields.setdefault("operators", None)
+    fields.setdefault("mix", lambda: Mix(groups=(("pass",),), names={}))
+    fields.setdefault("take_apart", no_anatomy)
+    return Laboratory(device=device or FakeSync(), plan=PLAN, open=fields.pop("open", missing), **fields)
+
+
+def row(claim: str, lab: Laboratory) -> LabRow:
+    return put_to_test(BY_ID[claim], EXPERIMENTS[claim], lab)
+
+
+class Taping:
+    """Whether a tape is being built, and the contexts that switch it off."""
+
+    def __init__(self) -> None:
+        self.on = True
+
+    @contextmanager
+    def no_grad(self) -> Iterator[None]:
+        before, self.on = self.on, False
+        try:
+            yield
+        finally:
+            self.on = before
+
+
+def planted(device: FakeDevice, *, tapes: dict[str, int] | None = None, tape: int = 0, **costs_ns: int) -> Any:
+    """Stands for ``torch``: functions of these names take so long on the device's clock, and nothing is computed.
+
+    With a tape (outside ``no_grad``) each takes ``tape`` more, or what ``tapes`` gives for its name.
+    """
+    taping = Taping()
+
+    def make(name: str, cost_ns: int) -> Callable[..., Any]:
+        more = (tapes or {}).get(name, tape)
+        return lambda *_: device.run(host_ns=cost_ns + more * taping.on)
+
+    functions = {name: make(name, cost) for name, cost in costs_ns.items()}
+    return SimpleNamespace(
+        randn=lambda *_, **__: None, no_grad=taping.no_grad, inference_mode=taping.no_grad, **functions
+    )
+
+
+class Output:
+    """What a planted model returns: it can be reduced, run backward and detached, at no cost."""
+
+    def square(self) -> Output:
+        return self
+
+    mean = detach = square
+
+    def backward(self) -> None:
+        pass
+
+
+class Model:
+    """Layers in a row; each takes what was planted for the rows of its input."""
+
+    def __init__(self, device: FakeDevice, layers: int, cost: Cost, taping: Taping, tape: int) -> None:
+        self.device, self.layers, self.cost, self.taping, self.tape = device, layers, cost, taping, tape
+
+    def __call__(self, x: Any) -> Output:
+        rows = x.shape[0]
+        self.device.run(host_ns=self.layers * (self.cost(rows) + self.tape * self.taping.on))
+        return Output()
+
+    def parameters(self) -> list[Any]:
+        return []
+
+
+def planted_models(device: FakeDevice, cost: Cost, *, tape: int = 0, once_ns: int = 0) -> Any:
+    """Stands for ``torch``: a linear layer costs ``cost(rows)`` and ``tape`` with a tape; anything else is free.
+
+    An optimizer's first step takes ``once_ns``.
+    """
+    taping = Taping()
+
+    def linear(*_: Any, **__: Any) -> Model:
+        return Model(device, 1, cost, taping, tape)
+
+    def sequential(*parts: Model | None) -> Model:
+        return Model(device, sum(part is not None for part in parts), cost, taping, tape)
+
+    def adam(_: Any) -> Any:
+        first = iter([once_ns])
+        return SimpleNamespace(zero_grad=lambda: None, step=lambda: device.run(host_ns=next(first, 0)))
+
+    return SimpleNamespace(
+        randn=lambda *shape, **__: SimpleNamespace(shape=shape),
+        nn=SimpleNamespace(Linear=linear, Sequential=sequential, ReLU=lambda: None),
+        optim=SimpleNamespace(Adam=adam),
+        no_grad=taping.no_grad,
+    )
+
+
+def of(trace: Trace, name: str = "made") -> Recorded:
+    return Recorded(name=name, trace=trace, report=diagnose(trace))
+
+
+def simulated(name: str = "made", **workload: Any) -> Recorded:
+    return of(simulate(Workload(**workload)).trace, name)
+
+
+def launches(
+    *,
+    launch_ns: int = 5_000,
+    kernel_ns: int = 3_000,
+    delay_ns: int | None = None,
+    linked: int = 20,
+    call: str = "cudaLaunchKernel",
+    multiprocessors: int | None = None,
+    blocks: int = 1,
+) -> Recorded:
+    """Twenty launches, one every 100 µs, each with one elementwise kernel that starts ``delay_ns`` after the call.
+
+    Only the first ``linked`` calls are in the file; each kernel has ``blocks`` blocks.
+    """
+    builder = TraceBuilder(source="made")
+    if multiprocessors:
+        builder.device_properties("made", sm_count=multiprocessors)
+    after_ns = launch_ns + 1_000 if delay_ns is None else delay_ns
+    for number in range(20):
+        at_ns = number * 100_000
+        if number < linked:
+            builder.launch(call, at_ns, launch_ns, correlation=number + 1)
+        shape = {"grid": [blocks, 1, 1], "block": [128, 1, 1]} if multiprocessors else {}
+        builder.kernel("vectorized_elementwise_kernel", at_ns + after_ns, kernel_ns, correlation=number + 1, **shape)
+    return of(builder.build()) if not multiprocessors else _read_back(builder)
+
+
+def _read_back(builder: TraceBuilder) -> Recorded:
+    """Through a file, because the shapes of launches are read from one."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "made.json"
+        path.write_bytes(builder.to_json())
+        return of(read_trace(path))

@@ -1,0 +1,132 @@
+"""The claims about measuring follow the device: its way of settling, its costs, its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeSync
+from referee.lab import measuring
+from referee.lab.laboratory import Laboratory
+from referee.units import NS_PER_MS
+
+from .planted import PLAN, laboratory, launches, planted, planted_models, row
+
+
+def clock_step(device: Any) -> Callable[[], object]:
+    return lambda: device.run(host_ns=5_000, device_ns=95_000)
+
+
+@pytest.mark.parametrize(("device", "outcome"), [(FakeSync(), "holds"), (FakeAsync(), "differs")])
+def test_a_plain_timer_is_right_where_calls_are_synchronous(device: FakeDevice, outcome: str) -> None:
+    found = row("M1", laboratory(device, step=clock_step))
+    assert found.outcome == outcome
+    assert found.basis == "live"
+
+
+@pytest.mark.parametrize(("device", "outcome"), [(FakeAsync(), "holds"), (FakeSync(), "differs")])
+def test_an_asynchronous_device_answers_where_it_is_here(device: FakeDevice, outcome: str) -> None:
+    assert row("M2", laboratory(step=clock_step, open=lambda _: device)).outcome == outcome
+
+
+@pytest.mark.parametrize(("launch_ns", "outcome"), [(5_000, "holds"), (60_000, "differs")])
+def test_kernels_outlive_their_launch_or_do_not(launch_ns: int, outcome: str) -> None:
+    assert row("M2", laboratory(recorded=(launches(launch_ns=launch_ns, delay_ns=4_000),))).outcome == outcome
+
+
+@pytest.mark.parametrize(("device", "outcome"), [(FakeLazy(), "holds"), (FakeSync(), "differs")])
+def test_a_plain_timer_sees_nothing_where_calls_are_recorded(device: FakeDevice, outcome: str) -> None:
+    found = row("M3", laboratory(step=clock_step, open=lambda _: device))
+    assert (found.outcome, found.why.startswith(f"On {device.name}.")) == (outcome, True)
+
+
+@pytest.mark.parametrize(
+    ("device", "outcome", "ratio"), [(FakeAsync(), "holds", 25 / 20), (FakeSync(), "differs", 1.0)]
+)
+def test_back_to_back_saves_what_runs_beside(device: FakeDevice, outcome: str, ratio: float) -> None:
+    """5 µs of host time lie beside 20 µs of work, or before it."""
+    names = SimpleNamespace(randn=lambda _: None, add=lambda *_: device.run(host_ns=5_000, device_ns=20_000))
+    found = row("M4", laboratory(device, operators=names))
+    assert found.outcome == outcome
+    assert found.measured == pytest.approx(ratio, rel=0.01)
+
+
+@pytest.mark.parametrize(("ns", "outcome"), [(50_000, "differs"), (142_000, "holds"), (400_000, "differs")])
+def test_a_layer_takes_what_was_planted(ns: int, outcome: str) -> None:
+    device = FakeSync()
+    found = row("M5", laboratory(device, operators=planted_models(device, lambda _: ns)))
+    assert (found.measured, found.outcome) == (pytest.approx(ns), outcome)
+
+
+@pytest.mark.parametrize(("linked", "outcome"), [(20, "holds"), (10, "differs"), (0, "differs")])
+def test_one_timeline_needs_the_launches(linked: int, outcome: str) -> None:
+    found = row("M6", laboratory(recorded=(launches(linked=linked),)))
+    assert (found.measured, found.outcome) == (linked / 20, outcome)
+
+
+def test_kernels_before_their_launch_are_no_timeline() -> None:
+    found = row("M6", laboratory(recorded=(launches(delay_ns=-50_000),)))
+    assert (found.measured, found.outcome) == (0, "differs")
+
+
+@pytest.mark.parametrize(("once_ns", "outcome"), [(5 * NS_PER_MS, "holds"), (0, "differs")])
+def test_the_first_step_pays_what_was_planted(once_ns: int, outcome: str) -> None:
+    device = FakeSync()
+    found = row("M7", laboratory(device, operators=planted_models(device, lambda _: 100_000, once_ns=once_ns)))
+    assert (found.measured, found.outcome) == (pytest.approx((200_000 + once_ns) / 200_000), outcome)
+
+
+def test_a_recorder_without_checks_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    device = FakeSync()
+    lab = laboratory(device, operators=planted(device))
+    found = lab.time(lambda: device.run(host_ns=1_000))
+    monkeypatch.setattr(Laboratory, "time", lambda *_: found)
+    assert row("M11", lab).outcome == "holds"
+    monkeypatch.setattr(measuring, "Measurement", lambda **_: None)
+    careless = row("M11", lab)
+    assert (careless.measured, careless.outcome) == (pytest.approx(4 / 7), "differs")
+    monkeypatch.setattr(measuring, "Provenance", lambda **_: None)
+    assert row("M11", lab).measured == 0
+
+
+@pytest.mark.torch
+class TestNumbers:
+    """What torch's own numbers are asked, with others put in their place."""
+
+    def lab(self, **instead: Any) -> Laboratory:
+        torch = pytest.importorskip("torch")
+        from referee.device.registry import open_device
+
+        names = SimpleNamespace(**{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")})
+        for name, function in instead.items():
+            setattr(names, name, function)
+        return Laboratory(device=open_device("cpu"), plan=PLAN, operators=names)
+
+    def test_what_autocast_does_is_looked_at(self) -> None:
+        import torch
+
+        def widened(name: str) -> Callable[..., Any]:
+            return lambda x, *rest: getattr(torch, name)(x.float(), *rest)
+
+        as_it_is = row("M8", self.lab())
+        lacking = [name for name in ("sum", "softmax", "exp") if name in as_it_is.why]
+        found = row("M8", self.lab(**{name: widened(name) for name in lacking}))
+        assert (found.measured or 0) - (as_it_is.measured or 0) == pytest.approx(len(lacking) / 7)
+        low = row("M8", self.lab(mm=lambda a, b: a + b))
+        assert (low.measured or 0) < (as_it_is.measured or 0)
+
+    @pytest.mark.parametrize(("shift", "outcome"), [(0, "holds"), (20, "differs")])
+    def test_scaling_saves_what_fits_the_scale(self, shift: int, outcome: str) -> None:
+        import torch
+
+        assert row("M9", self.lab(exp2=lambda e: torch.exp2(e - shift))).outcome == outcome
+
+    @pytest.mark.parametrize(("shift", "outcome"), [(0, "holds"), (100, "differs")])
+    def test_bf16_has_a_range_too(self, shift: int, outcome: str) -> None:
+        import torch
+
+        assert row("M10", self.lab(exp2=lambda e: torch.exp2(e - shift))).outcome == outcome

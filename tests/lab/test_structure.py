@@ -1,0 +1,174 @@
+"""What torch is asked and counted: with an operator, a layer or a mode in its place that behaves otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from referee.device.registry import open_device  # noqa: E402
+from referee.lab import structure  # noqa: E402
+from referee.lab.laboratory import Laboratory, Reading  # noqa: E402
+
+from .planted import PLAN, row  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def lab(**instead: Any) -> Laboratory:
+    names = SimpleNamespace(**{name: getattr(torch, name) for name in dir(torch) if not name.startswith("__")})
+    for name, function in instead.items():
+        setattr(names, name, function)
+    return Laboratory(device=open_device("cpu"), plan=PLAN, operators=names)
+
+
+class Layer(torch.nn.Module):
+    """Stands for an encoder layer: so many operators forward, of which only some have a backward."""
+
+    def __init__(self, *, forward: int, differentiable: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(64))
+        self.forward_ops, self.differentiable = forward, differentiable
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            for _ in range(self.forward_ops - self.differentiable):
+                x = x + 1
+        for _ in range(self.differentiable):
+            x = x * self.weight
+        return x
+
+
+def with_layer(**fields: int) -> Laboratory:
+    return lab(nn=SimpleNamespace(TransformerEncoderLayer=lambda *_, **__: Layer(**fields)))
+
+
+@pytest.mark.parametrize(("forward", "outcome"), [(20, "differs"), (100, "holds"), (300, "differs")])
+def test_the_operators_of_a_layer_are_counted(forward: int, outcome: str) -> None:
+    found = row("E4", with_layer(forward=forward, differentiable=5))
+    assert (found.measured, found.outcome) == (forward, outcome)
+
+
+def test_attention_is_spelled_out_where_there_is_one() -> None:
+    found = row("E4", lab())
+    assert found.figures is not None
+    assert found.measured is not None
+    assert found.measured > int(found.figures["fused"] or 0)
+
+
+@pytest.mark.parametrize(("differentiable", "outcome"), [(200, "differs"), (80, "holds"), (2, "differs")])
+def test_the_operators_of_backward_are_counted(differentiable: int, outcome: str) -> None:
+    """Backward needs about five for each multiplication: two products, a reduction, a sum of gradients, a view."""
+    found = row("E5", with_layer(forward=200, differentiable=differentiable))
+    figures = found.figures or {}
+    assert found.measured == figures["backward"] / figures["forward"]
+    assert found.outcome == outcome
+
+
+def without_autocast(*_: Any, **__: Any) -> Any:
+    return nullcontext()
+
+
+def bare(*shape: int, **_: Any) -> Any:
+    with torch.inference_mode():
+        return torch.rand(*shape)
+
+
+@pytest.fixture
+def cheap_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a dispatch costs is timed elsewhere; here it is planted."""
+    monkeypatch.setattr(structure, "redispatch", lambda _: Reading(value=90.0, low=80.0, high=100.0))
+
+
+def test_the_order_is_read_off_the_dispatcher() -> None:
+    assert row("E9", lab()).outcome == "holds"
+    found = row("E9", lab(autocast=without_autocast))
+    assert (found.measured, found.outcome) == (0.25, "differs")
+    assert "Autocast" not in found.why
+
+
+@pytest.mark.usefixtures("cheap_dispatch")
+def test_the_kernels_on_the_way_are_counted() -> None:
+    found = row("E10", lab())
+    assert (found.measured, found.outcome) == (3, "holds")
+    assert "90.0 ns, below the 200 ns to 500 ns claimed" in found.why
+    alone = row("E10", lab(autocast=without_autocast, randn=bare))
+    assert (alone.measured, alone.outcome) == (1, "differs")
+
+
+@pytest.mark.parametrize(("ns", "side"), [(100.0, "below"), (300.0, "within"), (900.0, "above")])
+def test_the_cost_of_a_dispatch_is_held_against_the_claim(
+    ns: float, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structure, "redispatch", lambda _: Reading(value=ns, low=ns, high=ns))
+    assert f", {side} the 200 ns" in row("E10", lab()).why
+
+
+def test_nodes_per_operator_follow_the_operator() -> None:
+    assert row("E11", lab()).measured == 1
+    twice = lab(mul=lambda a, b: torch.mul(torch.mul(a, b), b))
+    assert row("E11", twice).outcome == "differs"
+
+
+def test_a_tape_is_read() -> None:
+    assert row("E12", lab()).measured == 1
+    keeps_nothing = lab(mm=lambda a, b: torch.mm(a.detach(), b.detach()))
+    assert row("E12", keeps_nothing).outcome == "differs"
+
+
+class Copying:
+    """A tensor whose in-place addition writes to a copy: no version moves, and backward has nothing to refuse."""
+
+    _version = 0
+
+    def __mul__(self, other: Any) -> Copying:
+        return self
+
+    def add_(self, other: Any) -> Copying:
+        return Copying()
+
+    def sum(self) -> Copying:
+        return self
+
+    def backward(self) -> None:
+        pass
+
+
+def test_a_mutation_is_seen_and_one_that_did_not_happen_is_not() -> None:
+    assert row("E13", lab()).measured == 1
+    assert row("E13", lab(randn=lambda *_, **__: Copying())).outcome == "differs"
+
+
+@contextmanager
+def nothing_special() -> Iterator[None]:
+    yield
+
+
+def test_inference_mode_is_tried_and_not_assumed() -> None:
+    assert row("E15", lab()).outcome == "holds"
+    found = row("E15", lab(inference_mode=nothing_special))
+    assert (found.measured, found.outcome) == (pytest.approx(2 / 6), "differs")
+
+
+def test_a_compiler_that_compiles_nothing_leaves_the_tape() -> None:
+    found = row("E16", lab(compile=lambda function, **_: function))
+    assert (found.measured, found.outcome) == (20, "differs")
+
+
+@pytest.mark.slow
+def test_a_graph_compiled_ahead_of_time_leaves_one_node() -> None:
+    assert row("E16", lab()).outcome == "holds"
+    torch._dynamo.reset()
+
+
+def test_requests_follow_the_operator() -> None:
+    def wasteful(a: Any, b: Any, *, out: Any = None) -> Any:
+        return torch.add(a, b, out=out) if out is not None else torch.add(a.clone(), b)
+
+    assert row("E18", lab()).measured == pytest.approx(1)
+    assert row("E18", lab(add=wasteful)).outcome == "differs"
