@@ -86,6 +86,8 @@ def test_a_report_is_saved_loaded_and_shown(tmp_path: Path) -> None:
     assert load(tmp_path / "lab.json") == report
     text = render_text(compose(report), width=100, color=False)
     assert "1 of 2 hold" in text
+    assert "1 holds, 1 needs a device" in text
+    assert "(counted)" in text
     assert "needs a device" in text
     assert f"What it teaches: {BY_ID['M1'].teaches}".split()[0] in text
 

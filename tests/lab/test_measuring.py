@@ -40,7 +40,7 @@ def test_kernels_outlive_their_launch_or_do_not(launch_ns: int, outcome: str) ->
 @pytest.mark.parametrize(("device", "outcome"), [(FakeLazy(), "holds"), (FakeSync(), "differs")])
 def test_a_plain_timer_sees_nothing_where_calls_are_recorded(device: FakeDevice, outcome: str) -> None:
     found = row("M3", laboratory(step=clock_step, open=lambda _: device))
-    assert (found.outcome, found.why.startswith(f"On {device.name}.")) == (outcome, True)
+    assert (found.outcome, found.why.startswith(f"Taken on the device {device.name}.")) == (outcome, True)
 
 
 @pytest.mark.parametrize(

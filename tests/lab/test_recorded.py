@@ -39,6 +39,11 @@ def test_a_graph_launch_is_no_kernel_launch() -> None:
     assert row("E7", laboratory(recorded=(graphs,))).outcome == "needs-device"
 
 
+def test_another_vendors_launch_and_a_copy_are_no_answer() -> None:
+    for call in ("hipLaunchKernel", "cudaMemcpyAsync"):
+        assert row("E7", laboratory(recorded=(launches(call=call),))).outcome == "needs-device"
+
+
 @pytest.mark.parametrize(
     ("workload", "outcome"),
     [({"op_ns": 20_000, "kernel_ns": 2_000}, "holds"), ({"op_ns": 2_000, "kernel_ns": 200_000}, "differs")],

@@ -56,7 +56,7 @@ def lazy(lab: Laboratory) -> Reading:
         device = lab.open("xla")
     except EnvironmentLacks:
         device = lab.open("lazy")
-    return replace(unwaited(lab, device), note=f"On {device.name}.")
+    return replace(unwaited(lab, device), note=f"Taken on the device {device.name}.")
 
 
 def amortised(lab: Laboratory) -> Reading:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from referee.bench.measure import settle_words
 from referee.device.provenance import collect, mark_machine
 from referee.errors import CannotTell, EnvironmentLacks, OptionError
 from referee.lab import eager, measuring, recorded, regimes, structure
@@ -99,7 +100,7 @@ def run_lab(
         lab.device,
         dtype="float32",
         shapes=(),
-        method={"clock": "settled_amortised", "budget_ns": lab.plan.budget_ns},
+        method={"clock": "settled_amortised", "settle": settle_words(lab.device), "budget_ns": lab.plan.budget_ns},
         before=before,
     )
     return LabReport(rows=tuple(rows), provenance=provenance, took_ns=time.perf_counter_ns() - start_ns)
@@ -154,7 +155,7 @@ def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
         words.append("The interval reaches beyond what the claim allows.")
     low, high = claim.bounds
     return LabRow(
-        **_common(claim),
+        **_common(claim, recorded=basis == "recorded"),
         measured=reading.value,
         low=reading.low,
         high=reading.high,
@@ -187,12 +188,12 @@ def _without(claim: Claim, outcome: Outcome, why: str) -> LabRow:
     )
 
 
-def _common(claim: Claim) -> dict[str, Any]:
+def _common(claim: Claim, *, recorded: bool = False) -> dict[str, Any]:
     return {
         "id": claim.id,
         "claimed": claim.claimed,
         "teaches": claim.teaches,
-        "measures": claim.measures,
+        "measures": (claim.measures_recorded if recorded else "") or claim.measures,
         "unit": claim.unit,
         "contradiction": claim.contradiction,
     }

@@ -14,13 +14,14 @@ from referee.units import format_ns, format_quantity
 
 _WORDS = {"holds": "holds", "differs": "differs", "needs-device": "needs a device", "cannot-tell": "cannot tell"}
 _SYMBOLS = frozenset({"ns", "ratio", "frac", "bytes", "per_s"})
+_PLURAL = {"holds": "hold", "differs": "differ", "needs-device": "need a device", "cannot-tell": "cannot be told"}
 _TONES: dict[str, Tone] = {"holds": "good", "differs": "warn", "needs-device": "note", "cannot-tell": "note"}
 
 
 def compose_lab(report: LabReport) -> Document:
     """The report as a document."""
     counts = Counter[str](row.outcome for row in report.rows)
-    summary = ", ".join(f"{counts[key]} {words}" for key, words in _WORDS.items() if counts[key])
+    summary = ", ".join(f"{counts[key]} {_verb(key, counts[key])}" for key in _WORDS if counts[key])
     columns = (
         Column(title="Claim"),
         Column(title="Claimed", align="right", priority=2),
@@ -50,6 +51,10 @@ def compose_claims(claims: Sequence[tuple[str, str, str]]) -> Document:
     """The list of claims: id, what is claimed, what would be measured."""
     columns = (Column(title="ID"), Column(title="Claimed", fit="wrap"), Column(title="Measures", fit="wrap"))
     return Document(title="Claims", blocks=(Table(columns=columns, rows=tuple(claims)),))
+
+
+def _verb(outcome: str, count: int) -> str:
+    return _WORDS[outcome] if count == 1 else _PLURAL[outcome]
 
 
 def _row(row: LabRow) -> tuple[str, ...]:
@@ -92,7 +97,8 @@ def _entry(row: LabRow) -> Entry:
     if row.measured is not None:
         number, span = _quantity(row.measured, row.unit), _span(row.low, row.high, row.unit)
         where = "From traces" if row.basis == "recorded" else "Measured here"
-        interval = "counted" if number == span else f"interval {span}"
+        exact = row.low == row.measured == row.high
+        interval = "counted" if exact else "to all digits shown" if number == span else f"interval {span}"
         measured = f"{where}: {number} ({interval}), {row.measures}."
     else:
         measured = f"Not measured here: {row.measures}."
@@ -102,7 +108,7 @@ def _entry(row: LabRow) -> Entry:
     return Entry(
         title=f"{row.id}: {row.claimed}",
         figure=_WORDS[row.outcome],
-        against=f"true if {claimed_range(row)}",
+        against=f"true if the number is {claimed_range(row)}",
         text=" ".join(part for part in parts if part),
         tone=_TONES[row.outcome],
     )

@@ -31,6 +31,8 @@ class Claim:
     below: str = ""
     above: str = ""
     contradiction: str = ""
+    measures_recorded: str = ""
+    """What is taken from recorded traces, where that is another number than what is measured live."""
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:

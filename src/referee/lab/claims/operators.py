@@ -71,7 +71,7 @@ OPERATORS: tuple[Claim, ...] = (
         high=4 * US,
         unit="ns",
         teaches="Behind each small operator the GPU works less long than the CPU.",
-        below="newer devices are faster",
+        below="a faster device, or times that were recorded in whole microseconds",
         above="these kernels work on more data than a small operator's",
     ),
     Claim(
