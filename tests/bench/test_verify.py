@@ -7,12 +7,12 @@ import pytest
 
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
-from referee.bench.verify import parameters_of, plan_of, target_of, verify
+from referee.bench.verify import device_of, parameters_of, plan_of, target_of, verify
 from referee.device.fake import FakeSync
 from referee.device.noise import AR1, Slowdown, VirtualClock
 from referee.errors import UserError
 from referee.records.measurement import Measurement
-from referee.records.provenance import NOT_READ
+from referee.records.provenance import NOT_READ, TensorSpec
 from referee.records.schema import from_json, to_json
 from referee.units import NS_PER_MS
 
@@ -114,3 +114,14 @@ def test_parameters_that_cannot_be_read_are_one_sentence() -> None:
     method = {**saved.provenance.method, "parameters": "{not json"}
     with pytest.raises(UserError, match="cannot be read"):
         parameters_of(replace(saved, provenance=replace(saved.provenance, method=method)))
+
+
+def test_the_device_is_restored_although_the_target_declares_none() -> None:
+    saved = run()
+    assert device_of(saved) == "cpu"
+    spec = TensorSpec(role="input", shape=(4,), stride=(1,), dtype="float32", device="lazy")
+    shapes = (replace(spec, device="cpu", role="parameter"), spec)
+    elsewhere = replace(saved, provenance=replace(saved.provenance, shapes=shapes))
+    assert device_of(elsewhere) == "lazy"
+    told = {**saved.provenance.method, "parameters": '{"device": "cuda:1"}'}
+    assert device_of(replace(elsewhere, provenance=replace(elsewhere.provenance, method=told))) == "cuda:1"

@@ -57,6 +57,13 @@ def parameters_of(saved: Measurement) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
+def device_of(saved: Measurement) -> str:
+    """Where it was measured: as the target was told, else where the tensors lived that entered, else on the CPU."""
+    told = parameters_of(saved).get("device")
+    lived = (spec.device for spec in saved.provenance.shapes if spec.device and spec.device != "cpu")
+    return told or next(lived, "cpu")
+
+
 def verify(
     saved: Measurement,
     again: Measurement,

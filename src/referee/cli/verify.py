@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, load the same target, measure by the same plan, hold the two against each other."""
     check_output_arguments(args)
-    from referee.bench.verify import TOLERANCE_FRAC, parameters_of, plan_of, target_of, verify
+    from referee.bench.verify import TOLERANCE_FRAC, device_of, parameters_of, plan_of, target_of, verify
     from referee.records.measurement import Measurement
     from referee.records.schema import load
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from referee.target import load_target
 
     parameters = parameters_of(saved)
-    device = open_device(parameters.get("device", "cpu"))
+    device = open_device(device_of(saved))
     threads = saved.provenance.value("chip.threads")
     if isinstance(threads, int) and threads > 0:
         set_threads(threads)
