@@ -14,7 +14,8 @@ import referee
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
 from referee.bench.proof import prove_window
-from referee.device.fake import FakeLazy, FakeOutput
+from referee.bench.sweep import Built, sweep
+from referee.device.fake import FakeAsync, FakeLazy, FakeOutput, FakeSync
 from referee.device.registry import open_device
 from referee.units import NS_PER_MS
 
@@ -144,3 +145,56 @@ def test_autocast_is_stated_with_its_site() -> None:
     refused = referee.compare(("plain", lambda: layer(x)), ("autocast", inside), budget="30ms")
     assert refused.answer == "cannot-tell"
     assert "switches.autocast" in [d.path for d in refused.pairs[0].differences]
+
+
+def test_the_first_call_of_each_shape_is_apart_from_its_number() -> None:
+    """Kernels are loaded and algorithms chosen at the first use of each shape: 27 times slower, each time anew."""
+    device = FakeSync()
+    met: set[int] = set()
+
+    def build(rows: int) -> Built:
+        def step() -> FakeOutput:
+            slow, _ = 1 if rows in met else 27, met.add(rows)
+            return device.run(host_ns=slow * rows * 20_000)
+
+        return Built(step=step)
+
+    found = sweep(build, parameter="rows", values=[1, 2, 4, 8], device=device, plan=PLAN)
+    for point in found.points:
+        assert point.median_ns == pytest.approx(point.value * 20_000, rel=0.001)
+        assert point.measurement.warmup.first_call_ns >= 27 * point.value * 20_000
+        assert point.measurement.warmup.steady_after == 1
+
+
+def test_waiting_after_each_call_and_once_a_block_are_two_rows() -> None:
+    """A short kernel behind a slow host: what one caller waits, what a queue of calls takes, what the device works."""
+    device = FakeAsync(settle_ns=8_000)
+    found = measure(lambda: device.run(host_ns=6_000, device_ns=5_000), device=device, plan=PLAN)
+    clocks = found.clocks
+    assert clocks.settled_amortised_ns == pytest.approx(6_000, rel=0.02)
+    assert clocks.device_ns == pytest.approx(5_000, rel=0.02)
+    assert clocks.settled_per_call_ns is not None
+    assert clocks.settled_per_call_ns > 2 * clocks.settled_amortised_ns
+    assert found.provenance.value("method.clock") == "settled_amortised"
+
+
+def test_warm_and_flushed_are_two_numbers() -> None:
+    """Inputs that fit the cache are read 1.6 times faster than from memory: neither number may pass for the other."""
+    device = FakeSync()
+    cached = False
+
+    def step() -> FakeOutput:
+        nonlocal cached
+        length_ns, cached = 100_000 if cached else 160_000, True
+        return device.run(host_ns=length_ns)
+
+    def flush() -> None:
+        nonlocal cached
+        cached = False
+        device.run(host_ns=2_000_000)
+
+    warm = measure(step, device=device, plan=PLAN)
+    cold = measure(step, device=device, plan=PLAN, prepare=flush, method={"cache_state": "flushed"})
+    assert (warm.median_ns, cold.median_ns) == (100_000, 160_000)
+    assert warm.provenance.value("method.cache_state") == "warm"
+    assert cold.provenance.value("method.cache_state") == "flushed"
