@@ -22,10 +22,13 @@ class Prediction:
     high: float
     basis: str
     measure_it: tuple[str, ...] = ()
+    middle: float | None = None
 
     @property
     def ratio(self) -> float:
-        """The middle of the range: the geometric mean, as ratios multiply."""
+        """The likeliest ratio; where none was named the geometric mean of the range, as ratios multiply."""
+        if self.middle is not None:
+            return self.middle
         return float((max(self.low, 1e-9) * max(self.high, 1e-9)) ** 0.5)
 
 

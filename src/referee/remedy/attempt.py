@@ -23,10 +23,11 @@ from referee.records.compare import Comparison
 from referee.records.finding import Finding
 from referee.records.remedy import Counts, FixTried, OutputCheck, Prediction, RemedyReport
 from referee.remedy.check import Outcome, hold_against, pin_random, reuses_memory, run_once
+from referee.remedy.compiled_costs import time_of
 from referee.remedy.compiler import CompilerLog, kernels_made, listening
 from referee.remedy.content import Content, read_content
 from referee.remedy.fix import Fix, Loaded, Situation, Step
-from referee.remedy.predict import Machine, predict, time_of
+from referee.remedy.predict import Machine, predict
 from referee.target import Target
 from referee.target.errors import describe
 from referee.units import NS_PER_MS
@@ -102,6 +103,14 @@ def attempt(
         provenance=compared.provenance,
         findings=tuple(f for f in compared.findings if f.code != "few-samples"),
     )
+
+
+def first_guess(fix: Fix, load: Load, *, device: Device) -> Prediction | None:
+    """What ``fix`` should gain on this target, before it is tried; ``None`` where only trying says."""
+    pin_random()
+    loaded = Loaded.of(load())
+    device.settle(loaded.step())
+    return _first_guess(fix, Situation(device=device, seen=observe(loaded.step, device), loaded=loaded))[1]
 
 
 def refusals(fixes: Sequence[Fix], load: Load, *, device: Device) -> dict[str, FixTried]:

@@ -6,31 +6,26 @@ Measuring is what counts; these ranges are the first guess, written down before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from referee.bench.measure import measure
 from referee.bench.plan import Plan, Step
 from referee.device.host import load_torch
 from referee.device.protocol import Device
 from referee.errors import CannotTell
-from referee.records.measurement import Measurement
 from referee.records.remedy import Prediction
+from referee.remedy.compile_guess import guess_compile
+from referee.remedy.compiled_costs import CompiledCosts, time_of
 from referee.remedy.content import Content
 from referee.remedy.fix import Fix, Situation
+from referee.remedy.recording import record
 from referee.units import NS_PER_MS
-
-REPLACED_FRAC = 0.2
-"""Where more than a fifth of the operators' time is in code that the compiler writes anew, counting cannot tell."""
 
 _MICRO = Plan(budget_ns=60 * NS_PER_MS, min_ns=30 * NS_PER_MS, clocks=("settled_amortised",))
 _COLD = 1.6
 """An operator amid others costs up to this much more than in a loop of its own (1.26 against 2.0 µs for an add)."""
-_REPLACED_LOW, _REPLACED_HIGH = 0.3, 2.2
-"""Code written anew was seen to take 0.3 (batch norm and pooling on one thread) to 2.2 times (gather and mean)."""
-_GROUP_NS = 1_600.0
-"""A call of one fused kernel from the compiled wrapper."""
 
 
 @dataclass(frozen=True)
@@ -66,27 +61,6 @@ class Machine:
         return self._ns(lambda: module(None), grad=False)
 
     @cached_property
-    def guard_ns(self) -> float:
-        """What entering a compiled function costs, with the one kernel of a trivial one."""
-        torch = load_torch()
-        x = torch.ones(4, device=self._place)
-
-        def trivial(x: Any) -> Any:
-            return x + x
-
-        compiled = torch.compile(trivial)
-        return max(0.0, self._ns(lambda: compiled(x), grad=False) - self.op_ns)
-
-    @cached_property
-    def bytes_per_ns(self) -> float:
-        """How fast memory is copied: read and written bytes of 32 MiB each."""
-        torch = load_torch()
-        source = torch.ones(1 << 23, device=self._place)
-        target = torch.empty_like(source)
-        moved = 2.0 * float(source.numel() * source.element_size())
-        return moved / self._ns(lambda: target.copy_(source), grad=False)
-
-    @cached_property
     def bf16_ratio(self) -> float:
         """A matrix product in bfloat16 over one in float32."""
         torch = load_torch()
@@ -114,21 +88,12 @@ class Machine:
         return time_of(found)
 
 
-def time_of(found: Measurement) -> float:
-    """The best figure a measurement has for a prediction: its median, its floor, or the least sample of a busy machine.
-
-    Raises :class:`~referee.errors.CannotTell` where it has none.
-    """
-    least = min((float(sample) for sample in found.samples_ns if sample > 0), default=0.0)
-    best = float(found.median_ns or found.floor_ns or least)
-    if best <= 0:
-        raise CannotTell(f"{found.name} could not be timed.")
-    return best
+Maker = Callable[[Fix, Situation, Content, float, Machine], Prediction | None]
 
 
 def predict(fix: Fix, situation: Situation, content: Content, *, step_ns: float, machine: Machine) -> Prediction | None:
     """The range for ``fix``, or ``None`` where only trying says. ``step_ns``: eager's time per call."""
-    makers = {
+    makers: dict[str, Maker] = {
         "inference-mode": _without_tape,
         "no-grad": _without_tape,
         "freeze": _without_tape,
@@ -212,22 +177,16 @@ def _larger_batch(fix: Fix, situation: Situation, content: Content, step_ns: flo
     return _ranged((1 - gone * high) * step_ns * 0.9, (1 - gone * low) * step_ns * 1.1, step_ns, basis)
 
 
-def _compile(_: Fix, situation: Situation, content: Content, step_ns: float, machine: Machine) -> Prediction:
-    fused = content.kinds["fused"] + content.kinds["replaced"] + content.kinds["random"]
-    host_ns = fused * machine.op_ns + content.kinds["view"] * machine.view_ns + content.module_calls * machine.module_ns
-    traffic_ns = 2 * content.intermediate_bytes / machine.bytes_per_ns
-    added_ns = machine.guard_ns + content.groups * _GROUP_NS
-    replaced = content.share("replaced")
-    moved = (replaced * (_REPLACED_LOW - 1) * step_ns, replaced * (_REPLACED_HIGH - 1) * step_ns)
-    far = replaced > REPLACED_FRAC
-    low_ns = step_ns - _COLD * host_ns - traffic_ns + 0.7 * added_ns + moved[0]
-    high_ns = step_ns - 0.5 * host_ns - 0.2 * traffic_ns + 1.3 * added_ns + moved[1] * (1.0 if far else 0.3)
-    basis = (
-        f"{fused:,} operators fuse into at most {content.groups:,} kernels, {content.kinds['view']:,} views and "
-        f"{content.module_calls:,} module calls go, {machine.guard_ns / 1000:.0f} µs of guards come; "
-        f"{100 * replaced:.0f} % of the operators' time is code written anew"
+def _compile(_: Fix, situation: Situation, content: Content, step_ns: float, machine: Machine) -> Prediction | None:
+    if situation.device_type != "cpu":
+        return None  # what compiled code costs on other devices is not calibrated: measured alone
+    loaded = situation.loaded
+    recording = record(loaded.step, device=situation.device)
+    if not recording.complete:
+        return None  # too large to be held and issued once more
+    return guess_compile(
+        recording, costs=CompiledCosts(situation.device), step_ns=step_ns, trains=bool(situation.seen.backward)
     )
-    return _ranged(low_ns, high_ns, step_ns, basis, content.named("replaced")[:5] if far else ())
 
 
 def _graph(_: Fix, situation: Situation, content: Content, step_ns: float, machine: Machine) -> Prediction:

@@ -1,0 +1,342 @@
+"""What should compiling gain here? Eager's time against what the same operators should take as compiled code.
+
+The step is recorded operator by operator and each is timed in its place. Of the compiled step, products keep their
+library call; each run of other operators between two products becomes one kernel, which moves what it must and computes
+what its operators cost when compiled by themselves. All costs are micro-benchmarks of this machine; nothing is fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from referee.device.host import load_torch
+from referee.records.remedy import Prediction
+from referee.remedy.compiled_costs import ALONE_ELEMENTS, CompiledCosts
+from referee.remedy.recording import GATHERS, Op, Recording, examples, replay_ns
+
+REPLACED_FRAC = 0.2
+"""Where more than a fifth of the operators' time is in code that the compiler writes anew, measure it."""
+
+_MOST_ALONE = 12
+_LEAST_SHARE = 0.01
+"""Operators that take this share of the step are timed by themselves, twelve of different kinds at most."""
+_LEAST_ROWS_ELEMENTS = 1 << 15
+_COSTLY = frozenset(["div", "div_", "addcdiv", "addcdiv_", "reciprocal", "remainder", "fmod", "atan2", "lerp"])
+"""Fused operators whose arithmetic is more than an addition."""
+_POINTWISE = frozenset(
+    [
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sigmoid",
+        "gelu",
+        "erf",
+        "pow",
+        "sqrt",
+        "rsqrt",
+        "silu",
+        "softplus",
+        "div",
+        "div_",
+        "addcdiv",
+        "addcdiv_",
+        "reciprocal",
+        "sqrt_",
+        "exp_",
+        "sigmoid_",
+        "tanh_",
+        "log1p",
+        "expm1",
+        "mish",
+        "hardswish",
+        "elu",
+    ]
+)
+_REDUCTIONS = frozenset(["mean", "sum", "amax", "amin"])
+_REDUCING = _REDUCTIONS | frozenset({"native_layer_norm", "_softmax", "_log_softmax", "var_mean", "logsumexp"})
+_RECURRENT = frozenset(["mkldnn_rnn_layer", "_cudnn_rnn", "lstm", "gru"])
+"""The compiler leaves these modules to eager and breaks its graph around them."""
+_UNKNOWN_LOW, _UNKNOWN_HIGH = 0.3, 2.2
+"""Code written anew was seen to take 0.3 (batch norm and pooling on one thread) to 2.2 times (gather and mean)."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of the compiled step's time, and by which factor it may be off."""
+
+    ns: float
+    off: float
+    low_ns: float | None = None
+    high_ns: float | None = None
+
+    @property
+    def low(self) -> float:
+        return self.ns / self.off if self.low_ns is None else self.low_ns
+
+    @property
+    def high(self) -> float:
+        return self.ns * self.off if self.high_ns is None else self.high_ns
+
+
+_ENTRY_OFF, _PRODUCT_OFF, _KERNEL_OFF, _STREAM_OFF, _ALONE_OFF = 1.35, 1.06, 1.5, 1.4, 1.35
+"""By which factor a part may be off: spreads of these micro-benchmarks between places in a step and between runs."""
+_STEP_OFF = 0.04
+"""Eager's own time and memory layout, between two runs of one step."""
+
+
+def guess_compile(recording: Recording, *, costs: CompiledCosts, step_ns: float, trains: bool = False) -> Prediction:
+    """The range of compiled time over eager time, with its middle where the parts add up."""
+    times = replay_ns(recording, device=costs.device)
+    parts = [*_entering(recording, costs), *_products(recording, times, costs), *_kernels(recording, times, costs)]
+    total_ns = sum(part.ns for part in parts)
+    kept_ns = _kept_ns(recording, times, step_ns=step_ns)
+    low_ns = total_ns - math.hypot(*(part.ns - part.low for part in parts))
+    high_ns = total_ns + math.hypot(*(part.high - part.ns for part in parts))
+    share, named = _replaced(recording, times)
+    wide = 1.3 if trains else 1.0
+    floor = 0.01 * step_ns
+    return Prediction(
+        low=max(floor, (low_ns / wide + kept_ns) * (1 - _STEP_OFF)) / step_ns,
+        high=max(floor, (high_ns * wide + kept_ns) * (1 + _STEP_OFF)) / step_ns,
+        middle=max(floor, total_ns + kept_ns) / step_ns,
+        basis=_basis(recording, costs, share),
+        measure_it=named[:5] if share > REPLACED_FRAC else (),
+    )
+
+
+def _entering(recording: Recording, costs: CompiledCosts) -> list[_Part]:
+    entries = 1 + sum(op.short in _RECURRENT for op in recording.ops)
+    return [_Part(entries * costs.entry_ns + recording.inputs * costs.parameter_ns, _ENTRY_OFF)]
+
+
+def _kept_ns(recording: Recording, times: Sequence[float], *, step_ns: float) -> float:
+    """What stays eager: the optimizer, and modules that the compiler leaves alone with all they do around them."""
+    kept = {number for number, op in enumerate(recording.ops) if op.optimizer}
+    for number, op in enumerate(recording.ops):
+        if op.short in _RECURRENT:
+            kept.update(_around(recording.ops, number))
+    if not kept:
+        return 0.0
+    share = sum(times[number] for number in kept) / max(1.0, sum(times))
+    return share * step_ns
+
+
+def _around(ops: Sequence[Op], number: int) -> range:
+    """The operators of the module that a recurrent operator belongs to: up to the products on either side."""
+    low, high = number, number
+    while low > 0 and ops[low - 1].kind != "product":
+        low -= 1
+    while high + 1 < len(ops) and ops[high + 1].kind != "product":
+        high += 1
+    return range(low, high + 1)
+
+
+def _left_alone(recording: Recording) -> set[int]:
+    found = {number for number, op in enumerate(recording.ops) if op.optimizer}
+    for number, op in enumerate(recording.ops):
+        if op.short in _RECURRENT:
+            found.update(_around(recording.ops, number))
+    return found
+
+
+def _products(recording: Recording, times: Sequence[float], costs: CompiledCosts) -> list[_Part]:
+    left = _left_alone(recording)
+    numbers = [n for n, op in enumerate(recording.ops) if op.kind == "product" and n not in left]
+    if not numbers:
+        return []
+    images = [n for n in numbers if _is_image_product(recording.ops[n])]
+    args = examples(recording, images)
+    total, apart = 0.0, []
+    for number in numbers:
+        if number in args:
+            apart.append(_image_product(recording.ops[number], args[number], times[number], costs))
+        else:
+            total += max(0.5 * times[number], times[number] + costs.product_ns)
+    return [_Part(total, _PRODUCT_OFF), *apart]
+
+
+def _is_image_product(op: Op) -> bool:
+    return op.short in ("convolution", "_convolution")
+
+
+def _image_product(op: Op, args: Sequence[Any], eager_ns: float, costs: CompiledCosts) -> _Part:
+    """On the CPU the compiler lays images and weights out with the channels last, the weights anew in each call."""
+    torch = load_torch()
+    if costs.device.name != "cpu" or args[0].dim() != 4:
+        return _Part(eager_ns + costs.product_ns, 1.15)
+    last = [_channels_last(a) if isinstance(a, torch.Tensor) and a.dim() == 4 else a for a in args]
+    changed_ns = costs.eager_ns(op, last) - costs.eager_ns(op, args)
+    weight_ns = costs.group_ns + costs.stream_ns(
+        read=args[1].numel() * 4, written=args[1].numel() * 4, fresh=(args[1].numel() * 4,)
+    )
+    ns = max(0.3 * eager_ns, eager_ns + changed_ns + costs.product_ns) + weight_ns
+    return _Part(ns, 1.25)
+
+
+def _channels_last(tensor: Any) -> Any:
+    return tensor.contiguous(memory_format=load_torch().channels_last)
+
+
+def _kernels(recording: Recording, times: Sequence[float], costs: CompiledCosts) -> list[_Part]:
+    """One kernel per run: its call, what it moves, and what it computes."""
+    left = _left_alone(recording)
+    runs = [run for run in recording.groups() if not left & set(run)]
+    computed = _Computed(recording, times, costs, runs)
+    parts = []
+    for run in runs:
+        moved = recording.traffic(run)
+        parts.append(_Part(costs.group_ns, _KERNEL_OFF))
+        stream_ns = costs.stream_ns(read=moved.read, written=moved.written, fresh=moved.fresh)
+        parts.append(_Part(stream_ns, _STREAM_OFF))
+        parts.extend(computed.part(number) for number in run)
+        parts.extend(_reread(recording.ops[number], costs) for number in run[1:] if number not in computed.paired)
+    return parts
+
+
+def _reread(op: Op, costs: CompiledCosts) -> _Part:
+    """A reduction needs its whole row before the next operator: what it is given is written once and read once more."""
+    if op.short not in _REDUCING or not op.reads:
+        return _Part(0.0, 1.0)
+    size = float(op.reads[0][2])
+    ns = costs.stream_ns(read=size, written=size, fresh=(size,))
+    return _Part(ns, 1.0, low_ns=0.0, high_ns=2 * ns)
+
+
+class _Computed:
+    """What each operator of a fused kernel computes, in time beyond moving data."""
+
+    def __init__(
+        self, recording: Recording, times: Sequence[float], costs: CompiledCosts, runs: Sequence[Sequence[int]]
+    ) -> None:
+        self._ops, self._times, self._costs = recording.ops, times, costs
+        self._images = any(_is_image_product(op) for op in recording.ops) and costs.device.name == "cpu"
+        wanted = [n for run in runs for n in run if self._is_costly(self._ops[n])]
+        total = max(1.0, sum(times))
+        kinds: dict[object, list[int]] = {}
+        for number in wanted:
+            op = self._ops[number]
+            kinds.setdefault(
+                op.short if op.short in _POINTWISE else (op.short, op.reads[:1][0][1:] if op.reads else ()), []
+            ).append(number)
+        shares = {kind: sum(times[n] for n in numbers) / total for kind, numbers in kinds.items()}
+        chosen = [k for k in sorted(kinds, key=lambda k: -shares[k]) if shares[k] >= _LEAST_SHARE][:_MOST_ALONE]
+        self._timed = {n for kind in chosen for n in kinds[kind]}
+        self._pairs = self._find_pairs()
+        self._args = examples(recording, sorted(self._timed))
+
+    @property
+    def paired(self) -> set[int]:
+        """Reductions that are joined with the gather before them."""
+        return set(self._pairs.values())
+
+    @staticmethod
+    def _is_costly(op: Op) -> bool:
+        return op.kind == "replaced" or op.short in _COSTLY
+
+    def _find_pairs(self) -> dict[int, int]:
+        """Gathers whose rows are reduced at once: the compiler joins the two and no longer works on many at a time."""
+        pairs = {}
+        for number, op in enumerate(self._ops[:-1]):
+            after = self._ops[number + 1]
+            joined = op.writes and after.reads and after.reads[0][0] == op.writes[0][0]
+            if op.short in GATHERS and after.short in _REDUCTIONS and joined:
+                pairs[number] = number + 1
+        return pairs
+
+    def part(self, number: int) -> _Part:
+        """The time that this operator adds."""
+        op = self._ops[number]
+        if number in self._pairs.values():
+            return _Part(0.0, 1.0)
+        if not self._is_costly(op):
+            return _Part(op.elements * self._costs.arithmetic_ns, _STREAM_OFF)
+        if number not in self._timed or number not in self._args:
+            guess = 0.3 * self._times[number]
+            return _Part(guess, 1.0, low_ns=0.0, high_ns=self._times[number])
+        found = self._alone(number)
+        if found is None:
+            took = self._times[number]
+            return _Part(took, 1.0, low_ns=_UNKNOWN_LOW * took, high_ns=_UNKNOWN_HIGH * took)
+        return _Part(found, _ALONE_OFF)
+
+    def _alone(self, number: int) -> float | None:
+        op, args = self._ops[number], list(self._args[number])
+        if op.short in _POINTWISE:
+            return self._pointwise(op, args)
+        if number in self._pairs:
+            after = self._ops[self._pairs[number]]
+            took = self._costs.alone_ns(op, args, after=after, rest=after.args[1:])
+            return None if took is None else max(0.0, took - self._moved_ns(op, 1.0, after=after))
+        factor = 1.0
+        if op.short not in GATHERS:
+            args, factor = _enlarged(op, args)
+        if self._images:
+            args = [_channels_last(a) if hasattr(a, "dim") and a.dim() == 4 else a for a in args]
+        took = self._costs.alone_ns(op, args)
+        return None if took is None else max(0.0, took - self._moved_ns(op, factor)) / factor
+
+    def _pointwise(self, op: Op, args: Sequence[Any]) -> float | None:
+        torch = load_torch()
+        made = [
+            a.flatten().abs().add(0.1).repeat(-(-ALONE_ELEMENTS // max(1, a.numel())))[:ALONE_ELEMENTS]
+            if isinstance(a, torch.Tensor) and a.dim() and a.is_floating_point()
+            else a
+            for a in args
+        ]
+        took = self._costs.alone_ns(op, made)
+        if took is None:
+            return None
+        size = 4.0 * ALONE_ELEMENTS
+        read = size * sum(isinstance(a, torch.Tensor) for a in made)
+        moved = self._costs.stream_ns(read=read, written=size, fresh=() if op.in_place else (size,))
+        return max(0.0, took - moved) / ALONE_ELEMENTS * op.elements
+
+    def _moved_ns(self, op: Op, factor: float, *, after: Op | None = None) -> float:
+        written = [size * factor for _, _, size in (after or op).writes[:1]]
+        read = op.reads if op.short not in GATHERS else op.writes[:1]
+        return self._costs.stream_ns(
+            read=factor * sum(size for _, _, size in read), written=sum(written), fresh=tuple(written)
+        )
+
+
+def _enlarged(op: Op, args: Sequence[Any]) -> tuple[list[Any], float]:
+    """Arguments with more rows where there are few, so that the operator's time stands out; and how many times."""
+    torch = load_torch()
+    first = next((a for a in args if isinstance(a, torch.Tensor) and a.dim()), None)
+    if first is None or not first.numel() or first.numel() >= _LEAST_ROWS_ELEMENTS:
+        return list(args), 1.0
+    times = -(-_LEAST_ROWS_ELEMENTS // first.numel())
+    rows = first.shape[0]
+    return [
+        a.repeat(times, *[1] * (a.dim() - 1))
+        if isinstance(a, torch.Tensor) and a.dim() == first.dim() and a.shape[0] == rows
+        else a
+        for a in args
+    ], float(times)
+
+
+def _replaced(recording: Recording, times: Sequence[float]) -> tuple[float, tuple[str, ...]]:
+    """The share of the operators' time that is in code written anew, and those operators, the longest first."""
+    by_name: dict[str, float] = {}
+    for op, took in zip(recording.ops, times, strict=True):
+        if op.kind == "replaced" and not op.optimizer:
+            by_name[op.name] = by_name.get(op.name, 0.0) + took
+    share = sum(by_name.values()) / max(1.0, sum(times))
+    return share, tuple(sorted(by_name, key=lambda name: -by_name[name]))
+
+
+def _basis(recording: Recording, costs: CompiledCosts, share: float) -> str:
+    fused = sum(op.kind in ("fused", "replaced", "random") and not op.optimizer for op in recording.ops)
+    products = sum(op.kind == "product" for op in recording.ops)
+    kernels = sum(1 for _ in recording.groups())
+    return (
+        f"{products:,} products stay, {fused:,} operators become {kernels:,} kernels, "
+        f"{costs.entry_ns / 1000:.0f} µs of entering and {recording.inputs:,} tensors to check come; "
+        f"{100 * share:.0f} % of the operators' time is code written anew, timed by itself"
+    )

@@ -1,0 +1,105 @@
+"""A step's operators are kept with their flow of data, can be issued again, and give the bytes a fused kernel moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from referee.device.registry import open_device  # noqa: E402
+from referee.remedy.compile_guess import guess_compile  # noqa: E402
+from referee.remedy.compiled_costs import CompiledCosts  # noqa: E402
+from referee.remedy.recording import Made, Recording, examples, record, replay_ns  # noqa: E402
+
+pytestmark = pytest.mark.torch
+DEVICE = open_device("cpu")
+
+
+def recorded(step: Callable[[], object]) -> Recording:
+    with torch.no_grad():
+        return record(step, device=DEVICE)
+
+
+def chain() -> Callable[[], object]:
+    x, w = torch.rand(8, 8), torch.rand(8, 8)
+    return lambda: torch.mm((x + 1) * 2, w).relu()
+
+
+def test_arguments_refer_to_the_operators_that_made_them() -> None:
+    found = recorded(chain())
+    assert [op.short for op in found.ops] == ["add", "mul", "mm", "relu"]
+    assert found.ops[1].args[0] == Made(0, 0)
+    assert found.ops[2].args[0] == Made(1, 0)
+    assert found.inputs == 2
+
+
+def test_runs_end_at_products() -> None:
+    found = recorded(chain())
+    assert list(found.groups()) == [[0, 1], [3]]
+
+
+def test_a_fused_kernel_moves_what_enters_and_what_is_read_later() -> None:
+    moved = recorded(chain()).traffic([0, 1])
+    size = 8 * 8 * 4
+    assert (moved.read, moved.written, moved.fresh, moved.inside) == (size, size, (size,), size)
+
+
+def test_in_place_work_writes_to_memory_that_is_there() -> None:
+    x = torch.rand(16)
+    moved = recorded(lambda: x.mul_(2).add_(1)).traffic([0, 1])
+    assert (moved.read, moved.written, moved.fresh) == (64, 64, ())
+
+
+def test_a_gather_reads_of_its_table_only_what_it_returns() -> None:
+    table, rows = torch.rand(1000, 4), torch.tensor([1, 2])
+    found = recorded(lambda: torch.nn.functional.embedding(rows, table))
+    assert found.traffic([0]).read == 2 * 4 * 4 + 2 * 8
+
+
+def test_operators_are_issued_again_and_each_is_timed() -> None:
+    found = recorded(chain())
+    times = replay_ns(found, device=DEVICE)
+    assert len(times) == len(found.ops)
+    assert all(took > 0 for took in times)
+
+
+def test_examples_are_the_arguments_as_they_were() -> None:
+    x = torch.rand(4)
+    found = recorded(lambda: (x + 1) * 2)
+    assert torch.equal(examples(found, [1])[1][0], x + 1)
+
+
+class _Known(CompiledCosts):
+    """Costs given instead of measured."""
+
+    entry_ns = 10_000.0
+    group_ns = 1_000.0
+    product_ns = 0.0
+    parameter_ns = 0.0
+    arithmetic_ns = 0.0
+
+    def stream_ns(self, **_: object) -> float:
+        return 0.0
+
+
+def test_the_guess_is_the_sum_of_its_parts_inside_its_range() -> None:
+    x = torch.rand(64)
+    found = recorded(lambda: (x + 1) * 2)
+    guess = guess_compile(found, costs=_Known(DEVICE), step_ns=22_000.0)
+    assert guess.ratio == pytest.approx(0.5)
+    assert guess.low < 0.5 < guess.high
+    assert not guess.measure_it
+
+
+def test_code_written_anew_is_named() -> None:
+    x = torch.rand(64, 64)
+    found = recorded(lambda: torch.softmax(x, -1))
+
+    class Unknown(_Known):
+        def alone_ns(self, *_: object, **__: object) -> None:
+            return None
+
+    guess = guess_compile(found, costs=Unknown(DEVICE), step_ns=100_000.0)
+    assert guess.measure_it == ("aten::_softmax",)
