@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from measuring import busy, machine, median, print_table
@@ -145,13 +146,20 @@ def _planted_row(
 
 
 def _turns(module: Any) -> int:
-    """How many turns of the probe's idle loop take the time to be planted."""
-    count, samples = 200_000, []
-    for _ in range(30):
-        begun = time.perf_counter_ns()
-        module.spin(count)
-        samples.append((time.perf_counter_ns() - begun) / count)
-    return round(PLANT_NS / sorted(samples)[7])
+    """How many turns of the probe's idle loop take the time to be planted, its fences included: it is a short one."""
+
+    def call_ns(turns: int) -> float:
+        samples = []
+        for _ in range(60):
+            begun = time.perf_counter_ns()
+            for _ in repeat(None, 500):
+                module.spin(turns)
+            samples.append((time.perf_counter_ns() - begun) / 500)
+        return sorted(samples)[15]
+
+    nothing, short, long = call_ns(0), call_ns(100), call_ns(500)
+    fences = short - nothing - 100 * (long - short) / 400
+    return round((PLANT_NS - fences) / ((long - short) / 400))
 
 
 def start(states: tuple[int, ...] = (0, 2)) -> None:

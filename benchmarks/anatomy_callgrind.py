@@ -7,7 +7,7 @@ largest stages should be the same set, and the ranks agree. Needs valgrind; unde
 
 The operands hold 64 x 64 numbers: on 8 numbers, where no stage does any work, the second and the third largest stage
 (memory for the output, the iterator's set-up, sometimes parsing) lie within a few percent of one another in
-instructions, and which of them comes second is decided by their instructions per cycle. ``--shape 8`` shows that.
+instructions, and which of them comes second is decided by their instructions per cycle. ``--shape 8x8`` shows that.
 """
 
 from __future__ import annotations

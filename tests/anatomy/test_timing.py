@@ -59,6 +59,16 @@ def test_preempted_blocks_are_left_out() -> None:
     assert cost.hot.point == pytest.approx(1_000)
 
 
+def test_a_budget_that_is_gone_leaves_the_least_number_of_rounds_of_either_kind() -> None:
+    device = FakeSync()
+    mix = Mix(groups=(("other()",),) * 40, names={"other": lambda: device.clock.advance(50_000)})
+    (cost,) = time_pairs([Pair("op", spend(device, 1_000))], device=device, budget_ns=1, enough=0, mix=mix)
+    assert cost.hot.point == pytest.approx(1_000)
+    assert cost.cold is not None
+    assert cost.cold.point == pytest.approx(1_000)
+    assert (cost.hot.n, cost.cold.n) == (12, 12)
+
+
 def test_without_clean_blocks_there_is_no_number() -> None:
     clock = VirtualClock(preemptions=(Preemption(at_ns=at, length_ns=50_000) for at in count(10_000, 60_000)))
     with pytest.raises(CannotTell, match="without being preempted"):

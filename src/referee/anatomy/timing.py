@@ -185,10 +185,15 @@ def _take(
     """
     read_ns = measure_overhead(device).read_ns
     begun_ns, number, spent = device.now_ns(), 0, {"hot": 0, "cold": 0}
-    least = _LEAST_ROUNDS * (2 if cold else 1)
-    while number < least or device.now_ns() < (until_ns if len(hot[0].samples) >= enough else latest_ns):
-        total = spent["hot"] + spent["cold"]
-        kind = "cold" if cold and spent["cold"] < cold_frac * total else "hot"
+    while True:
+        lacking = [
+            kind for kind, sides in (("hot", hot), ("cold", cold)) if sides and len(sides[0].samples) < _LEAST_ROUNDS
+        ]
+        over = device.now_ns() >= (until_ns if len(hot[0].samples) >= enough else latest_ns)
+        if over and not lacking:
+            break
+        share = cold_frac * (spent["hot"] + spent["cold"])
+        kind = lacking[0] if over else "cold" if cold and spent["cold"] < share else "hot"
         start_ns = device.now_ns()
         _round(cold if kind == "cold" else hot, device=device, read_ns=read_ns, backwards=number % 4 >= 2)
         spent[kind] += device.now_ns() - start_ns

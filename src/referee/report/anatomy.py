@@ -59,7 +59,9 @@ def anatomy_headline(anatomy: Anatomy) -> Headline:
     layers = layer_sums(anatomy.stages)
     largest = max(layers, key=lambda name: layers[name], default="")
     share = layers.get(largest, 0.0) / anatomy.whole_ns
-    first = f"The largest layer is {largest}: {format_frac(share, digits=0)} of it. " if largest else ""
+    first = f"The largest layer is {largest}: {format_frac(share, digits=0)} of it. " if 0 < share <= 1 else ""
+    if share > 1:
+        first = f"The stages do not add up to it ({largest} alone is longer): this function goes another way. "
     return Headline(
         figure=f"{format_ns(anatomy.whole_ns)} per call",
         sentence=f"{anatomy.entry}, {anatomy.mode}, hot. {first}{_cold_words(anatomy)}".strip(),
