@@ -81,3 +81,27 @@ def test_two_ranks_leave_two_traces_of_one_job(tmp_path: Path) -> None:
         assert file["distributedInfo"]["rank"] == rank
         names = [str(event.get("name")) for event in file["traceEvents"]]
         assert any("gloo:all_reduce" in name for name in names)
+    one_answer(tmp_path)
+
+
+def one_answer(folder: Path) -> None:
+    """``referee trace`` of the folder: one report on the job, as text, JSON and a page."""
+    written, page = folder / "job.answer", folder / "job.html"
+    command = [sys.executable, "-m", "referee", "trace", str(folder)]
+    shown = subprocess.run([*command, "--report", str(page)], check=True, capture_output=True, text=True).stdout
+    subprocess.run([*command, "--json", str(written)], check=True, capture_output=True)
+    answer = json.loads(written.read_text())
+    job = answer["job"]
+    assert (job["world_size"], job["missing"], job["basis"]) == (2, [], "clocks")
+    # An all-reduce a step; the last is still under way when the profiler stops, and may be cut.
+    assert job["collectives"] in (2, 3)
+    assert [share["rank"] for share in job["ranks"]] == [0, 1]
+    assert sum(share["last"] for share in job["ranks"]) <= job["collectives"]
+    for share in job["ranks"]:
+        assert 0 <= share["waited_ns"] <= share["collective_ns"]
+        assert abs(share["clock_offset_ns"]) <= share["clock_error_ns"]
+    assert min(share["waited_ns"] for share in job["ranks"]) < max(share["collective_ns"] for share in job["ranks"])
+    for text in (shown, page.read_text()):
+        assert "Traces of 2 of 2 ranks of one job." in text
+        assert "Came last" in text
+        assert "arrivals on one clock" in " ".join(text.split())

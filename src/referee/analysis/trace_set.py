@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from referee.analysis.ranks import judge_ranks, rank_findings
 from referee.graph.calls import WAITS, calls_named
 from referee.records.finding import Finding
 from referee.records.trace_report import NullExperiment, NullPoint, TraceReport, TraceSet
@@ -32,9 +33,9 @@ def judge_set(
     sizes = list(values) if values is not None else batch_sizes(traces)
     experiment = null_experiment(traces, reports, sizes) if sizes is not None else None
     findings = () if experiment is None else _operator_findings(traces, experiment)
-    return TraceSet(
-        reports=tuple(reports), findings=(*findings, *_rank_findings(traces, reports)), null_experiment=experiment
-    )
+    job = judge_ranks(traces)
+    ranks = () if job is None else (*_regimes_differ(reports), *rank_findings(job))
+    return TraceSet(reports=tuple(reports), findings=(*findings, *ranks), null_experiment=experiment, job=job)
 
 
 def batch_sizes(traces: Sequence[Trace]) -> list[float] | None:
@@ -155,18 +156,8 @@ def _sequence(trace: Trace) -> tuple[str, ...]:
     return tuple(trace.names[int(code)] for code in rows.name[top_rows(rows, rows.of(Kind.OPERATOR))])
 
 
-def rank_of(trace: Trace) -> int | None:
-    """The rank that the file states."""
-    info = trace.metadata.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    return rank if isinstance(rank, int) else None
-
-
-def _rank_findings(traces: Sequence[Trace], reports: Sequence[TraceReport]) -> tuple[Finding, ...]:
+def _regimes_differ(reports: Sequence[TraceReport]) -> tuple[Finding, ...]:
     """One rank does not speak for a job: say so where the ranks' regimes differ."""
-    ranks = [rank_of(trace) for trace in traces]
-    if len(traces) < 2 or None in ranks or len(set(ranks)) != len(ranks):
-        return ()
     regimes = Counter(report.verdict.regime for report in reports)
     if len(regimes) < 2:
         return ()
@@ -175,7 +166,7 @@ def _rank_findings(traces: Sequence[Trace], reports: Sequence[TraceReport]) -> t
         Finding(
             code="ranks-differ",
             severity="warning",
-            message=f"The {len(ranks)} ranks are not in one regime: {named}.",
+            message=f"The {len(reports)} ranks are not in one regime: {named}.",
             evidence={str(regime): count for regime, count in regimes.items()},
             hint="A rank that waits for a late one shows communication; look for the rank that waits least.",
         ),

@@ -108,6 +108,8 @@ CODES: dict[str, str] = {
     "different-operators": "traces that were to differ in one parameter do not run the same operators",
     "no-noise": "too few steps to know how they scatter",
     "ranks-differ": "the ranks of one job are not in one regime",
+    "ranks-missing": "not all ranks of the job are here",
+    "ranks-wait": "a rank waits for another in most collectives",
     "long-lead": "the step has a long host lead before its first device row",
     "negative-duration": "rows have negative durations",
     "duplicate-correlation": "several launches share one correlation id",

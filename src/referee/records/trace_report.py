@@ -281,10 +281,47 @@ class NullExperiment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankShare:
+    """One rank of a job. Collectives are those found in every rank; ``last`` counts those it came to last.
+
+    ``waited_ns`` is the time in them until the last rank came, ``waited_frac`` its share of all recorded steps.
+    The clock's offset is from rank 0's, with its error, as the captures measured it.
+    """
+
+    rank: int
+    source: str
+    host: str | None
+    step_ns: int | None
+    collective_ns: int
+    waited_ns: int
+    waited_frac: float | None
+    last: int
+    clock_offset_ns: int | None
+    clock_error_ns: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankJob:
+    """The ranks of one job together; ``waits_for`` is the rank that comes last to most collectives, if one does.
+
+    ``basis`` is ``clocks`` where arrivals are compared on one clock, ``durations`` where the offsets are not known.
+    """
+
+    world_size: int | None
+    ranks: tuple[RankShare, ...]
+    missing: tuple[int, ...]
+    collectives: int
+    basis: str
+    clock_error_ns: int | None
+    waits_for: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceSet:
     """Several reports side by side (schema ``referee.traces/1``): one rank does not speak for a job."""
 
     reports: tuple[TraceReport, ...]
     findings: tuple[Finding, ...] = ()
     null_experiment: NullExperiment | None = None
+    job: RankJob | None = None
     schema: str = "referee.traces/1"

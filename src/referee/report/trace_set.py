@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from referee.records.document import Block, Column, Document, Fact, Facts, Heading, Headline, Paragraph, Table
-from referee.records.trace_report import NullExperiment, TraceReport, TraceSet
+from referee.records.trace_report import NullExperiment, RankJob, RankShare, TraceReport, TraceSet
 from referee.report.findings import finding_blocks
 from referee.report.trace import idle_bars
 from referee.report.verdict import verdict_sentence
@@ -23,15 +23,73 @@ def compose_trace_set(traces: TraceSet) -> Document:
             Headline(
                 figure=next(iter(regimes)).capitalize() if len(regimes) == 1 else plural(len(regimes), "regime"),
                 sentence=f"By verdict: {words or 'none'}. One trace does not speak for the others.",
-                context=("Each trace on its own: times are not compared across files, whose clocks differ.",),
+                context=_context(traces.job),
                 tone="plain" if len(regimes) == 1 else "warn",
             ),
             *_experiment(traces.null_experiment),
+            *_job(traces.job),
             Heading(text="Side by side"),
             _table(traces),
             *(block for report in traces.reports for block in _section(report)),
             *finding_blocks(traces.findings),
         ),
+    )
+
+
+def _context(job: RankJob | None) -> tuple[str, ...]:
+    if job is None:
+        return ("Each trace on its own: times are not compared across files, whose clocks differ.",)
+    here = f"{len(job.ranks)} of {job.world_size}" if job.world_size else f"{len(job.ranks)}"
+    return (f"Traces of {here} ranks of one job.",)
+
+
+def _job(job: RankJob | None) -> tuple[Block, ...]:
+    """The ranks side by side: their steps, their clocks, and who waits for whom."""
+    if job is None:
+        return ()
+    columns = (
+        Column(title="Rank", align="right"),
+        Column(title="Host", fit="shorten", priority=3),
+        Column(title="Step", align="right"),
+        Column(title="In collectives", align="right", priority=2),
+        Column(title="Waited", align="right"),
+        Column(title="Of its steps", align="right"),
+        Column(title="Came last", align="right"),
+        Column(title="Clock", align="right", priority=2),
+    )
+    return (
+        Heading(text="One job"),
+        Paragraph(text=_who_waits(job)),
+        Table(columns=columns, rows=tuple(_rank(share, job) for share in job.ranks)),
+    )
+
+
+def _rank(share: RankShare, job: RankJob) -> tuple[str, ...]:
+    clock = "not known"
+    if share.clock_offset_ns is not None and share.clock_error_ns is not None:
+        sign = "−" if share.clock_offset_ns < 0 else "+"
+        clock = f"{sign}{format_ns(abs(share.clock_offset_ns))} ± {format_ns(share.clock_error_ns)}"
+    return (
+        str(share.rank),
+        share.host or "not stated",
+        format_ns(share.step_ns),
+        format_ns(share.collective_ns),
+        format_ns(share.waited_ns),
+        "–" if share.waited_frac is None else format_frac(share.waited_frac),
+        f"{share.last} of {job.collectives}",
+        clock,
+    )
+
+
+def _who_waits(job: RankJob) -> str:
+    if not job.collectives:
+        return "No collective is in all of the traces, so nobody is seen to wait."
+    how = "arrivals on one clock" if job.basis == "clocks" else "durations, because the clocks' offsets are not known"
+    late = "No rank comes last to most" if job.waits_for is None else f"Rank {job.waits_for} comes last to most"
+    most = max(job.ranks, key=lambda share: share.waited_ns)
+    return (
+        f"{late} of {plural(job.collectives, 'collective')}; rank {most.rank} waits longest, "
+        f"{format_ns(most.waited_ns)} in all. Judged by {how}."
     )
 
 

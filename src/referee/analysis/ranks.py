@@ -1,0 +1,195 @@
+"""Who waits for whom? The collectives of the ranks of one job, matched, and which rank came to each of them last.
+
+A collective ends about everywhere at once but begins where a rank arrives, so that the time between its arrival and the
+last rank's is waiting. Arrivals are compared on one clock where the captures measured the offsets of their clocks;
+otherwise by duration: the rank in which a collective is shortest is the one that came last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from referee.analysis.kernels import is_collective
+from referee.graph.calls import named
+from referee.records.finding import Finding
+from referee.records.trace_report import RankJob, RankShare
+from referee.trace.columns import Kind, Trace
+from referee.units import format_frac
+
+HOST_COLLECTIVES = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl|hccl):")
+"""The annotations that torch's process groups put around a collective; where no device row is one, they are taken."""
+_WAITS_FRAC = 0.10
+"""Waiting for a tenth of the step is worth a finding; less comes and goes with the load of the hosts."""
+_OFTEN_FRAC = 0.5
+"""Who is waited for came last in more than half of the collectives, not just in most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    start_ns: int
+    duration_ns: int
+
+
+_Key = tuple[int, str, int]
+"""Which collective: number of the step, name, how many of that name came before in the step."""
+
+
+def rank_of(trace: Trace) -> int | None:
+    """The rank that the file states, or the provenance beside it."""
+    info = trace.metadata.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    return rank if isinstance(rank, int) else _stated(trace, "rank")
+
+
+def judge_ranks(traces: Sequence[Trace]) -> RankJob | None:
+    """The ranks of one job side by side; ``None`` unless each trace states a rank of its own and there are several."""
+    by_rank = {rank: trace for trace in traces if (rank := rank_of(trace)) is not None}
+    if len(by_rank) < 2 or len(by_rank) != len(traces):
+        return None
+    by_rank = dict(sorted(by_rank.items()))
+    calls = {rank: dict(_calls(trace)) for rank, trace in by_rank.items()}
+    shared = sorted(set.intersection(*(set(found) for found in calls.values())))
+    error_ns = _clock_error_ns(by_rank.values())
+    waited: Counter[int] = Counter()
+    last: Counter[int] = Counter()
+    for key in shared:
+        waits, late = _waits({rank: found[key] for rank, found in calls.items()}, error_ns=error_ns)
+        waited.update(waits)
+        last.update([late] if late is not None else [])
+    world = next((size for trace in by_rank.values() if (size := _world_size(trace)) is not None), None)
+    shares = tuple(
+        _share(rank, trace, calls=[calls[rank][key] for key in shared], waited_ns=waited[rank], last=last[rank])
+        for rank, trace in by_rank.items()
+    )
+    late = last.most_common(1)[0][0] if last and last.most_common(1)[0][1] > _OFTEN_FRAC * len(shared) else None
+    return RankJob(
+        world_size=world,
+        ranks=shares,
+        missing=tuple(rank for rank in range(world or 0) if rank not in by_rank),
+        collectives=len(shared),
+        basis="clocks" if error_ns is not None else "durations",
+        clock_error_ns=error_ns,
+        waits_for=late,
+    )
+
+
+def rank_findings(job: RankJob) -> tuple[Finding, ...]:
+    """What is to be said of the job: ranks that wait for another, and ranks that are not here."""
+    return (*_waiting(job), *_missing(job))
+
+
+def _waiting(job: RankJob) -> Iterator[Finding]:
+    most = max(job.ranks, key=lambda share: share.waited_frac or 0.0)
+    if job.waits_for is None or most.rank == job.waits_for or (most.waited_frac or 0.0) < _WAITS_FRAC:
+        return
+    late = next(share for share in job.ranks if share.rank == job.waits_for)
+    yield Finding(
+        code="ranks-wait",
+        severity="warning",
+        message=f"Rank {most.rank} spends {format_frac(most.waited_frac or 0.0)} of its steps waiting for other ranks, "
+        f"mostly for rank {late.rank}, which comes last to {late.last} of {job.collectives} collectives.",
+        evidence={
+            "rank": most.rank,
+            "waited_ns": most.waited_ns,
+            "waits_for": late.rank,
+            "last": late.last,
+            "collectives": job.collectives,
+            "basis": job.basis,
+        },
+        hint=f"What rank {late.rank} does before its collectives sets the pace: compare its steps, its data and its "
+        "host with the others'.",
+    )
+
+
+def _missing(job: RankJob) -> Iterator[Finding]:
+    if job.missing:
+        yield Finding(
+            code="ranks-missing",
+            severity="warning",
+            message=f"The job has {job.world_size} ranks, of which {len(job.ranks)} are here.",
+            evidence={"world_size": job.world_size, "here": len(job.ranks), "first_missing": job.missing[0]},
+            hint="A rank that is not here may be the one that the others wait for: collect all traces of the job.",
+        )
+
+
+def _calls(trace: Trace) -> Iterator[tuple[_Key, _Call]]:
+    """The collectives of a trace, complete ones only: kernels, or where there are none, annotations on the host."""
+    rows = trace.rows
+    kernels = rows.of(Kind.KERNEL)
+    found = kernels[is_collective(trace, kernels)]
+    end_ns = None
+    if not found.size:
+        host = rows.of(Kind.ANNOTATION)
+        found = host[named(trace, host, HOST_COLLECTIVES)]
+        # One that was under way when the profiler stopped is cut there, behind the last step.
+        end_ns = trace.steps[-1].end_ns if trace.steps else None
+    begins = np.array([step.start_ns for step in trace.steps], np.int64)
+    seen: defaultdict[tuple[int, str], int] = defaultdict(int)
+    origin_ns = _origin_ns(trace)
+    for row in found:
+        start_ns, stop_ns = int(rows.start_ns[row]), int(rows.end_ns[row])
+        if end_ns is not None and stop_ns > end_ns:
+            continue
+        place = (int(np.searchsorted(begins, start_ns, side="right")), trace.name_of(int(row)))
+        yield (*place, seen[place]), _Call(start_ns=origin_ns + start_ns, duration_ns=stop_ns - start_ns)
+        seen[place] += 1
+
+
+def _waits(calls: Mapping[int, _Call], *, error_ns: int | None) -> tuple[dict[int, int], int | None]:
+    """How long each rank waited in one collective, and who came last; ``None`` where the clocks cannot tell."""
+    if error_ns is None:
+        shortest = min(call.duration_ns for call in calls.values())
+        waits = {rank: call.duration_ns - shortest for rank, call in calls.items()}
+        return waits, min(calls, key=lambda rank: calls[rank].duration_ns)
+    *_, before, last = sorted(calls, key=lambda rank: calls[rank].start_ns)
+    arrived = calls[last].start_ns
+    waits = {rank: min(call.duration_ns, arrived - call.start_ns) for rank, call in calls.items()}
+    return waits, last if arrived - calls[before].start_ns > error_ns else None
+
+
+def _share(rank: int, trace: Trace, *, calls: Sequence[_Call], waited_ns: int, last: int) -> RankShare:
+    steps = [step.end_ns - step.start_ns for step in trace.steps if not step.cut]
+    host = trace.metadata.get("host_name")
+    return RankShare(
+        rank=rank,
+        source=trace.source,
+        host=host if isinstance(host, str) else None,
+        step_ns=round(median(steps)) if steps else None,
+        collective_ns=sum(call.duration_ns for call in calls),
+        waited_ns=waited_ns,
+        waited_frac=waited_ns / sum(steps) if sum(steps) else None,
+        last=last,
+        clock_offset_ns=_stated(trace, "clock_offset_ns"),
+        clock_error_ns=_stated(trace, "clock_offset_error_ns"),
+    )
+
+
+def _clock_error_ns(traces: Iterable[Trace]) -> int | None:
+    """By how much arrivals on two ranks may be misjudged; ``None`` where a rank's clock offset is not known."""
+    errors = [_stated(trace, "clock_offset_error_ns") for trace in traces]
+    known = [error for error in errors if error is not None]
+    return sum(sorted(known)[-2:]) if len(known) == len(errors) else None
+
+
+def _origin_ns(trace: Trace) -> int:
+    """What is added to a row's start to have it on the clock of rank 0."""
+    base = trace.metadata.get("baseTimeNanoseconds")
+    return trace.base_ns + (base if isinstance(base, int) else 0) - (_stated(trace, "clock_offset_ns") or 0)
+
+
+def _world_size(trace: Trace) -> int | None:
+    info = trace.metadata.get("distributedInfo")
+    size = info.get("world_size") if isinstance(info, dict) else None
+    return size if isinstance(size, int) else _stated(trace, "world_size")
+
+
+def _stated(trace: Trace, key: str) -> int | None:
+    """A whole number that the capture wrote into the provenance beside the trace."""
+    value = None if trace.provenance is None else trace.provenance.method.get(key)
+    return value if isinstance(value, int) else None

@@ -1,0 +1,104 @@
+"""Ranks of one job by construction: who comes late is known, so who waits, and how long, is known too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from referee.analysis.diagnose import diagnose
+from referee.analysis.trace_set import judge_set
+from referee.records.provenance import Provenance
+from referee.records.trace_report import RankJob, TraceSet
+from referee.trace.builder import TraceBuilder
+from referee.trace.columns import Trace
+
+US = 1_000
+STEPS = 4
+
+
+def rank(
+    number: int,
+    *,
+    late_us: int,
+    world: int = 2,
+    clock_us: int = 0,
+    error_us: int | None = 1,
+    name: str = "gloo:all_reduce",
+) -> Trace:
+    """Steps of 1 ms; the all-reduce begins 200 µs into the step, or later, and ends at 600 µs everywhere."""
+    builder = TraceBuilder(source=f"rank{number}.json", base_ns=clock_us * US)
+    builder.metadata(distributedInfo={"rank": number, "world_size": world}, host_name=f"h{number}")
+    for step in range(STEPS):
+        at = (step + 1) * 1000 * US
+        builder.step(step, at, 1000 * US)
+        builder.op("aten::mm", at, 100 * US)
+        builder.annotation(name, at + (200 + late_us) * US, (400 - late_us) * US, thread=2)
+    trace = builder.build()
+    if error_us is None:
+        return trace
+    method = {
+        "clock": "profiler",
+        "rank": number,
+        "world_size": world,
+        "clock_offset_ns": clock_us * US,
+        "clock_offset_error_ns": error_us * US,
+    }
+    stated = Provenance(
+        chip={}, accelerator=None, dtype="float32", shapes=(), method=method, software={}, switches={}, machine_state={}
+    )
+    return replace(trace, provenance=stated)
+
+
+def together(*traces: Trace) -> tuple[TraceSet, RankJob]:
+    found = judge_set(traces, [diagnose(trace) for trace in traces])
+    assert found.job is not None
+    return found, found.job
+
+
+@pytest.mark.parametrize("error_us", [1, None])
+def test_the_late_rank_is_waited_for(error_us: int | None) -> None:
+    found, job = together(rank(1, late_us=300, error_us=error_us), rank(0, late_us=0, error_us=error_us))
+    assert [share.rank for share in job.ranks] == [0, 1]
+    assert (job.collectives, job.waits_for, job.world_size, job.missing) == (STEPS, 1, 2, ())
+    assert job.basis == ("durations" if error_us is None else "clocks")
+    assert [share.waited_ns for share in job.ranks] == [STEPS * 300 * US, 0]
+    assert [share.last for share in job.ranks] == [0, STEPS]
+    assert job.ranks[0].waited_frac == pytest.approx(0.3)
+    (finding,) = [finding for finding in found.findings if finding.code == "ranks-wait"]
+    assert (finding.evidence["rank"], finding.evidence["waits_for"]) == (0, 1)
+    assert "Rank 0 spends 30" in finding.message
+
+
+def test_clocks_that_are_apart_are_laid_on_each_other() -> None:
+    _, job = together(rank(0, late_us=0), rank(1, late_us=300, clock_us=5_000_000))
+    assert [share.waited_ns for share in job.ranks] == [STEPS * 300 * US, 0]
+
+
+def test_what_is_within_the_clocks_error_names_nobody() -> None:
+    found, job = together(rank(0, late_us=0, error_us=200), rank(1, late_us=300, error_us=200))
+    assert (job.waits_for, [share.last for share in job.ranks]) == (None, [0, 0])
+    assert "ranks-wait" not in {finding.code for finding in found.findings}
+
+
+def test_a_little_waiting_is_no_finding() -> None:
+    found, job = together(rank(0, late_us=0), rank(1, late_us=50))
+    assert job.waits_for == 1
+    assert "ranks-wait" not in {finding.code for finding in found.findings}
+
+
+def test_a_rank_that_is_not_here_is_said() -> None:
+    found, job = together(rank(0, late_us=0, world=4), rank(2, late_us=0, world=4))
+    assert job.missing == (1, 3)
+    (finding,) = [finding for finding in found.findings if finding.code == "ranks-missing"]
+    assert finding.message == "The job has 4 ranks, of which 2 are here."
+
+
+def test_without_a_common_collective_nobody_is_seen_to_wait() -> None:
+    _, job = together(rank(0, late_us=0), rank(1, late_us=300, name="gloo:broadcast"))
+    assert (job.collectives, job.waits_for) == (0, None)
+
+
+def test_two_traces_of_one_rank_are_no_job() -> None:
+    twins = rank(0, late_us=0), rank(0, late_us=0)
+    assert judge_set(twins, [diagnose(trace) for trace in twins]).job is None
