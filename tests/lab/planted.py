@@ -42,6 +42,7 @@ def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:
     fields.setdefault("operators", None)
     fields.setdefault("mix", lambda: Mix(groups=(("pass",),), names={}))
     fields.setdefault("take_apart", no_anatomy)
+    fields.setdefault("row_cost_ns", lambda: 700.0)
     return Laboratory(device=device or FakeSync(), plan=PLAN, open=fields.pop("open", missing), **fields)
 
 

@@ -77,6 +77,7 @@ def test_the_first_step_pays_what_was_planted(once_ns: int, outcome: str) -> Non
     device = FakeSync()
     found = row("M7", laboratory(device, operators=planted_models(device, lambda _: 100_000, once_ns=once_ns)))
     assert (found.measured, found.outcome) == (pytest.approx((200_000 + once_ns) / 200_000), outcome)
+    assert "Recording adds 700 ns to each operator" in found.why
 
 
 def test_a_recorder_without_checks_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

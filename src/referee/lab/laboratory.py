@@ -15,12 +15,14 @@ from referee.anatomy.mix import Mix, make_mix
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
+from referee.capture.cost import calibrate_cost
 from referee.device.graph_replay import capture_graph
 from referee.device.host import load_torch
 from referee.device.protocol import Device
 from referee.device.registry import open_device
 from referee.errors import CannotTell
 from referee.records.anatomy import Anatomy
+from referee.records.capture import CaptureOptions
 from referee.records.estimate import Estimate
 from referee.records.finding import Scalar
 from referee.records.measurement import Measurement
@@ -52,6 +54,10 @@ class Reading:
     sources: tuple[str, ...] = ()
 
 
+def _row_cost_ns() -> float:
+    return calibrate_cost(options=CaptureOptions()).per_row_ns
+
+
 def _replaying(step: Callable[[], object], device: str) -> Callable[[], object]:
     return capture_graph(step, device=device)
 
@@ -69,6 +75,8 @@ class Laboratory:
     """The step that the clocks are tried on, where it is not a matrix product."""
     take_apart: Callable[..., Anatomy] = dissect
     """The anatomy of one operator's call."""
+    row_cost_ns: Callable[[], float] = _row_cost_ns
+    """What the profiler adds to an operator that it records."""
     mix: Callable[[], Mix] = make_mix
     """The other operators amid which a cold figure is taken."""
     replaying: Callable[..., Callable[[], object]] = _replaying
