@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.stats.paired import QuadBlock, balanced_ratios, decide, quad_ratio, quad_ratios, ratio_estimate
+from referee.stats.paired import FLOOR_FRAC, QuadBlock, balanced_ratios, decide, quad_ratio, quad_ratios, ratio_estimate
 
 
 def quad(order: str, times: list[float], clean: list[bool] | None = None) -> list[QuadBlock]:
@@ -76,6 +76,16 @@ def test_this_runs_own_aa_reading_raises_the_floor() -> None:
     held_back = decide(biased, aa_log_ratios=noisy(1.006, count=500, seed=3))
     assert held_back.answer == "cannot-tell"
     assert held_back.floor_frac == pytest.approx(0.018, abs=0.004)
+
+
+def test_an_aa_reading_that_is_mere_scatter_does_not() -> None:
+    scattered = noisy(1.004, count=20, sigma=0.02, seed=4)
+    reading = ratio_estimate(scattered)
+    assert reading is not None
+    assert reading.low < 1 < reading.high
+    found = decide(noisy(1.01, count=500, seed=2), aa_log_ratios=scattered)
+    assert found.answer == "slower"
+    assert found.floor_frac == pytest.approx(FLOOR_FRAC)
 
 
 @given(st.floats(0.8, 1.25), st.integers(0, 50))
