@@ -82,6 +82,8 @@ def measure(out: Path, models: list[str], sizes: list[str], budget_s: float) -> 
             key = f"{model}/{size}"
             if key not in predictions:
                 raise SystemExit(f"{key} was not predicted: run predict first")
+            # Another size of the same code would be compiled for sizes that vary.
+            torch.compiler.reset()
             report = attempt(fix, loader(model, size), device=device, budget_ns=round(budget_s * NS_PER_S))
             tried = report.fixes[0]
             rows[key] = {
