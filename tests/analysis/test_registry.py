@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import referee.analysis.diagnose as diagnose_module
+import referee.analysis.findings as findings_module
+from referee.analysis import study
 from referee.analysis.diagnose import diagnose
 from referee.analysis.registry import ANALYSES
 from referee.records.schema import load, save
 from referee.records.trace_report import TraceReport
+from referee.testing import Workload, simulate
 from referee.trace.builder import TraceBuilder
 from referee.trace.reader import read_trace
 
@@ -47,3 +51,13 @@ def test_diagnosis_loads_neither_torch_nor_a_dataframe_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_large_trace_leaves_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (study, diagnose_module, findings_module):
+        monkeypatch.setattr(module, "DETAILED_EVENTS", 10)
+    report = diagnose(simulate(Workload(steps=1, ops=20)).trace)
+    (said,) = (finding for finding in report.findings if finding.code == "large-trace")
+    assert report.critical_path is None
+    assert "the critical path" in said.message
+    assert "--step" in said.hint

@@ -47,6 +47,14 @@ def test_waits_set_the_time_where_the_host_waits_after_each_kernel() -> None:
     assert decide(study.trace, study.totals, study.shares).regime == "sync-bound"
 
 
+def test_clocks_that_disagree_name_no_host_and_leave_a_busy_device_busy() -> None:
+    skewed = Study(simulate(Workload(clock_offset_ns=-40_000, kernel_ns=2_000), seed=1).trace)
+    decision = decide(skewed.trace, skewed.totals, skewed.shares)
+    assert (decision.regime, decision.because) == ("cannot-tell", "rows-before-launch")
+    busy = Study(simulate(Workload(clock_offset_ns=-40_000, kernel_ns=60_000), seed=1).trace)
+    assert decide(busy.trace, busy.totals, busy.shares).regime == "compute-bound"
+
+
 def test_half_of_the_rows_lost_is_no_idle_device() -> None:
     study = Study(simulate(Workload(lost_frac=0.6), seed=1).trace)
     decision = decide(study.trace, study.totals, study.shares)

@@ -161,7 +161,8 @@ def _kernels_per_step(study: Study) -> Evidence:
     value: float = median(kernels) if kernels else totals.kernels
     words = [f"median kernel {format_ns(totals.median_kernel_ns)}"]
     if totals.graph_launches:
-        words.append(f"{totals.graph_launches:,} graph launches replay many kernels each")
+        one = totals.graph_launches == 1
+        words.append(f"{totals.graph_launches:,} graph launch{' replays' if one else 'es replay'} many kernels each")
     if queue.median_ns is not None:
         deep = totals.median_kernel_ns is not None and queue.median_ns >= DEEP_QUEUE * totals.median_kernel_ns
         depth = "most work is queued long before it runs" if deep else "the queue holds little"
@@ -204,6 +205,7 @@ def _would_change(study: Study, decision: Decision) -> str:
     """What would have to be otherwise for another verdict."""
     if decision.regime == "cannot-tell":
         wanted = {
+            "rows-before-launch": "a trace in which the clocks of host and device agree",
             "no-device-rows": "a trace recorded with device activity, on a machine that has a device",
             "lost-device-rows": "a trace in which the launches have their device rows",
             "truncated": "the whole file: it ends before the device rows that its launches should have",

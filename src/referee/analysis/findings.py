@@ -8,7 +8,7 @@ import numpy as np
 
 from referee.analysis.regime import what_is_missing
 from referee.analysis.steps import lead_findings
-from referee.analysis.study import Study
+from referee.analysis.study import DETAILED_EVENTS, Study
 from referee.records.finding import Finding, Scalar
 from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE
 from referee.units import format_count, format_frac, format_ns
@@ -27,6 +27,33 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
         *_unseen(study),
         *_unmatched_backward(study),
         *lead_findings(study.steps),
+        *_left_out(study),
+    )
+
+
+def _left_out(study: Study) -> tuple[Finding, ...]:
+    """What a large file's report does not hold, and how to get it."""
+    events = study.trace.events
+    if events <= DETAILED_EVENTS:
+        return ()
+    left_out = ["the critical path"]
+    if study.details is None:
+        left_out += [
+            "SM-weighted and useful utilisation",
+            "roofs and limits of kernels",
+            "memory traffic",
+            "the memory timeline",
+            "operators whose shapes change",
+        ]
+    return (
+        Finding(
+            code="large-trace",
+            severity="info",
+            message=f"The trace holds {format_count(events)} events, above {format_count(DETAILED_EVENTS)}: left out "
+            f"are {', '.join(left_out)}.",
+            evidence={"events": events, "most_events": DETAILED_EVENTS},
+            hint="Ask for a part of it: --step K, or --range 10ms..25ms.",
+        ),
     )
 
 

@@ -34,7 +34,18 @@ def decide(trace: Trace, totals: Totals, shares: Shares) -> Decision:
     missing = what_is_missing(trace, totals)
     if missing is not None:
         return Decision(regime="cannot-tell", because=missing)
+    if _clocks_decide(shares):
+        return Decision(regime="cannot-tell", because="rows-before-launch")
     return decide_by_shares(shares)
+
+
+def _clocks_decide(shares: Shares) -> bool:
+    """Whether idle time that clocks which disagree may have made up is what lets the largest loss name the regime."""
+    first = shares.losses[0]
+    busy = first.regime in ("transfer-bound", "communication-bound")
+    if busy or first.frac < NAMES_FRAC:
+        return False
+    return first.ns - shares.doubtful_ns < NAMES_FRAC * shares.window_ns
 
 
 def what_is_missing(trace: Trace, totals: Totals) -> str | None:

@@ -97,6 +97,7 @@ CODES: dict[str, str] = {
     "unpaired-events": "begin or end events have no counterpart",
     "unusable-times": "events have a start or a duration that is no time",
     "no-steps": "the trace marks no steps",
+    "large-trace": "parts of the analysis that read every row's arguments were left out of a large trace",
     "no-device-rows": "the trace holds no device row",
     "no-kernel-rows": "the trace holds device rows, but no kernel among them",
     "few-device-rows": "a single device row has no window to speak of",
