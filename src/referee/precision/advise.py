@@ -11,9 +11,11 @@ from referee.bench.plan import Plan, ProgressCallback, no_progress
 from referee.device.provenance import Source
 from referee.precision.accuracy import Errors, errors, float64_pass
 from referee.precision.activations import measure_activations
-from referee.precision.audit import Audit, audit, cast_shapes
+from referee.precision.audit import Audit, audit, cast_shapes, group_casts
 from referee.precision.control import FP16, Setting
 from referee.precision.elsewhere import (
+    casts_elsewhere,
+    derived_differences,
     differences,
     elsewhere_findings,
     other_device,
@@ -271,5 +273,14 @@ def _audit_record(subject: Subject, recorded: Audit) -> AutocastAudit:
     there = other_device(subject.device_type)
     if there is None:
         return replace(record, not_compared=f"no other device is simulated from {subject.device_type}")
-    rows, reason = differences(recorded.recording, record_elsewhere(subject, there, record.dtype))
-    return replace(record, elsewhere=rows, elsewhere_device=there, not_compared=reason)
+    found = record_elsewhere(subject, there, record.dtype)
+    rows, reason = differences(recorded.recording, found)
+    derived, not_derived = derived_differences(recorded.recording, recorded.tape, found)
+    return replace(
+        record,
+        elsewhere=(*rows, *derived),
+        elsewhere_device=there,
+        elsewhere_casts=group_casts(casts_elsewhere(found)),
+        not_compared=reason,
+        not_derived=not_derived,
+    )

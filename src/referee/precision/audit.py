@@ -10,6 +10,7 @@ from referee.precision.control import Control, Ends, Setting
 from referee.precision.policy import Policies
 from referee.precision.recorder import CAST, CallEvent, CastEvent, OpEvent, Recording, recording
 from referee.precision.subject import Subject, restored
+from referee.precision.tape import Tape
 from referee.records.precision import AutocastOp, CastGroup
 
 LOW = frozenset({"float16", "bfloat16"})
@@ -22,6 +23,7 @@ class Audit:
 
     setting: Setting
     recording: Recording
+    tape: Tape
     ops: tuple[AutocastOp, ...]
     groups: tuple[CastGroup, ...]
     kept: int
@@ -37,17 +39,20 @@ def audit(subject: Subject, setting: Setting, *, policies: Policies) -> Audit:
     with restored(subject):
         for parameter in subject.parameters():
             parameter.grad = None
+        tape = Tape()
         control = Control(
             setting,
             device_type=subject.device_type,
             own_sites=subject.own_sites,
             ends=Ends(before_update=True),
+            on_loss=tape.losses.extend,
         )
-        with recording(subject.device_type, subject.module_names) as found:
+        with recording(subject.device_type, subject.module_names, tape=tape) as found:
             control.call(subject.step)
     return Audit(
         setting=setting,
         recording=found,
+        tape=tape,
         ops=_ops(found, policies),
         groups=group_casts(found.casts),
         kept=_kept(found),

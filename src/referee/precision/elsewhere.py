@@ -1,8 +1,8 @@
 """What would autocast do on a device that is not here? The forward pass run again on fake tensors of that device.
 
 Every tensor that enters a call from outside is replaced by a fake one of the same shape and dtype on the other device;
-calls then compute shapes and dtypes only, under that device's autocast. It ends where backward would begin: backward on
-a fake CUDA tensor aborts a CPU build of torch, and what it would do follows from the dtypes that forward recorded.
+calls then compute shapes and dtypes only, under that device's autocast. It ends where the first backward would begin:
+backward on a fake CUDA tensor aborts a CPU build of torch; what it would do is derived from forward's dtypes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from referee.precision.control import BackwardReached, autocast_state
 from referee.precision.errors import first_sentence
 from referee.precision.intercept import Intercepts
 from referee.precision.place import module_stack
-from referee.precision.recorder import CallEvent, CallRecorder, OpRecorder, Recording
+from referee.precision.recorder import CallEvent, CallRecorder, CastEvent, OpRecorder, Recording
 from referee.precision.subject import Subject, restored
+from referee.precision.tape import Tape, backward_dtypes, derived_casts
 from referee.records.finding import Finding
 from referee.records.precision import DeviceDifference
 
 _GUARDED = ("contiguous", "__getitem__", "__setitem__", "copy_", "cuda")
 """Methods that ask for the device's guard before anything else, which a build without that device does not have."""
+
+_WRITING = ("__setitem__", "copy_")
 
 _INSTEAD = {"binary_cross_entropy": "Use binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits instead."}
 
@@ -37,6 +40,7 @@ class Elsewhere:
 
     device_type: str
     recording: Recording
+    tape: Tape
     stopped: str = ""
     banned: str = ""
     """The call that autocast refuses there."""
@@ -50,38 +54,53 @@ def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewher
     torch = load_torch()
     found = Recording(device_type)
     stopped = banned = ""
-    fakes = _Fakes(torch, device_type)
+    tape = Tape(merges=True)
+    fakes = _Fakes(torch, device_type, tape)
+
+    def reached(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        tape.losses += tensors_in(tensors)
+        raise BackwardReached
+
     with restored(subject), Intercepts() as on, module_stack(subject.module_names) as stack:
-        on.replace(torch.autograd, "backward", _reached)
+        on.replace(torch.autograd, "backward", reached)
+        _see_functions(on, torch, found, tape)
         if subject.own_sites:
-            _mirror(on, torch, subject.device_type, device_type, getattr(torch, dtype))
+            _mirror(on, torch, subject.device_type, device_type, getattr(torch, dtype), tape)
         calls = CallRecorder(found, stack, substitute=fakes.substitute)
         try:
             around = nullcontext() if subject.own_sites else autocast_state(device_type, getattr(torch, dtype))
             for name in _GUARDED:
                 on.replace_attribute(torch.Tensor, name, fakes.detour(getattr(torch.Tensor, name)))
-            with around, fakes.mode, calls, OpRecorder(found, stack):
-                subject.step()
+            with around, fakes.mode, calls, OpRecorder(found, stack, tape=tape):
+                tape.returned(subject.step())
         except BackwardReached:
             pass
         except Exception as error:  # noqa: BLE001 - user code on fake tensors: anything; it is shown as the reason
             stopped = first_sentence(error)
             if "unsafe to autocast" in str(error):
                 banned, stopped = found.calls[-1].name if found.calls else "", ""
-    return Elsewhere(device_type=device_type, recording=found, stopped=stopped, banned=banned)
+    return Elsewhere(device_type=device_type, recording=found, tape=tape, stopped=stopped, banned=banned)
 
 
-def _reached(*args: Any, **kwargs: Any) -> None:
-    raise BackwardReached
+def _see_functions(on: Intercepts, torch: Any, found: Recording, tape: Tape) -> None:
+    """Functions with a backward of their own run their forward where gradients are off: tell the tape of them."""
+    plain = torch.autograd.Function.apply.__func__
+
+    def apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        result = plain(kind, *args, **kwargs)
+        tape.opaque(kind.__name__, (args, tuple(kwargs.values())), result, call=found.current)
+        return result
+
+    on.replace_attribute(torch.autograd.Function, "apply", classmethod(apply))
 
 
 class _Fakes:
     """Fake counterparts on one device: the same for the same tensor, so that a weight's cast can be kept."""
 
-    def __init__(self, torch: Any, device_type: str) -> None:
+    def __init__(self, torch: Any, device_type: str, tape: Tape) -> None:
         from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-        self._torch, self._fake = torch, FakeTensor
+        self._torch, self._fake, self._tape = torch, FakeTensor, tape
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._device = torch.device(device_type)
         self._made: dict[int, tuple[Any, Any]] = {}
@@ -105,7 +124,10 @@ class _Fakes:
         def call(*args: Any, **kwargs: Any) -> Any:
             if not any(self._is_there(leaf) for leaf in tensors_in((args, tuple(kwargs.values())))):
                 return method(*args, **kwargs)
-            result = method(*self._to_meta(args), **self._to_meta(kwargs))
+            metas = self._to_meta(args)
+            result = method(*metas, **self._to_meta(kwargs))
+            if method.__name__ in _WRITING:
+                self._tape.stands_for(args[0], metas[0])
             return self.substitute(result)
 
         return call
@@ -115,8 +137,9 @@ class _Fakes:
 
     def _to_meta(self, value: Any) -> Any:
         if isinstance(value, self._torch.Tensor):
-            meta = _meta_of(self._torch, value)
-            return self._fake(self.mode, meta, self._torch.device("meta"))
+            made = self._fake(self.mode, _meta_of(self._torch, value), self._torch.device("meta"))
+            self._tape.stands_for(made, value)
+            return made
         if isinstance(value, (list, tuple)):
             return type(value)(self._to_meta(item) for item in value)
         if isinstance(value, dict):
@@ -128,6 +151,7 @@ class _Fakes:
         if kept is None:
             meta = _meta_of(self._torch, tensor)
             kept = self._made[id(tensor)] = (tensor, self._fake(self.mode, meta, self._device))
+            self._tape.stands_for(kept[1], tensor)
         return kept[1]
 
 
@@ -139,7 +163,7 @@ def _meta_of(torch: Any, tensor: Any) -> Any:
         return torch.empty_strided(tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device="meta")
 
 
-def _mirror(on: Intercepts, torch: Any, here: str, there: str, dtype: Any) -> None:
+def _mirror(on: Intercepts, torch: Any, here: str, there: str, dtype: Any, tape: Tape) -> None:
     """The step's own regions for the device here switch autocast there on and off."""
     states: list[Any] = []
 
@@ -154,6 +178,7 @@ def _mirror(on: Intercepts, torch: Any, here: str, there: str, dtype: Any) -> No
             enabled, before = states.pop()
             torch.set_autocast_enabled(there, enabled)
             torch.set_autocast_dtype(there, before)
+            tape.region += not states
 
     on.wrap(torch.autocast, "__enter__", before=enter)
     on.wrap(torch.autocast, "__exit__", after=leave)
@@ -195,6 +220,39 @@ def differences(here: Recording, there: Elsewhere) -> tuple[tuple[DeviceDifferen
     return tuple(rows), reason
 
 
+def derived_differences(here: Recording, tape: Tape, there: Elsewhere) -> tuple[tuple[DeviceDifference, ...], str]:
+    """Calls whose backward would compute in other dtypes there, derived on both sides, and why that is not complete.
+
+    Both are derived, so that like is held against like; here, tests hold it against the backward that ran.
+    """
+    if there.stopped or there.banned:
+        return (), "the forward pass does not reach its loss there"
+    if not there.tape.losses:
+        return (), "" if not tape.losses else "no loss was seen there"
+    ours, theirs = backward_dtypes(tape.reached()), backward_dtypes(there.tape.reached())
+    forward = [call for call in here.calls if call.name != "backward"]
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for a, b in zip(forward, there.recording.calls, strict=False):
+        if a.name != b.name:
+            break
+        words = ours.get(a.number, ""), theirs.get(b.number, "")
+        if all(words) and words[0] != words[1]:
+            found[a.name, a.module, *words] += 1
+    rows = tuple(
+        DeviceDifference(call=name, place=place, here=a, there=b, device=there.device_type, count=count, derived=True)
+        for (name, place, a, b), count in found.items()
+    )
+    opaque = ", ".join(there.tape.opaques)
+    return rows, f"what the backward of {opaque} casts is its own affair" if opaque else ""
+
+
+def casts_elsewhere(there: Elsewhere) -> list[CastEvent]:
+    """Every cast there: forward's as recorded, backward's as derived (none where forward ended early)."""
+    if there.stopped or there.banned:
+        return list(there.recording.casts)
+    return [*there.recording.casts, *derived_casts(there.tape.reached())]
+
+
 def _result(call: CallEvent) -> str:
     return ", ".join(call.outputs)
 
@@ -219,7 +277,7 @@ def elsewhere_findings(rows: Sequence[DeviceDifference]) -> tuple[Finding, ...]:
                     hint=_INSTEAD.get(row.call, "Compute it outside of autocast, in float32."),
                 )
             )
-    differing = [row for row in rows if not row.there.startswith("raises")]
+    differing = [row for row in rows if not row.derived and not row.there.startswith("raises")]
     if differing:
         first = differing[0]
         found.append(

@@ -21,6 +21,8 @@ from referee.precision.place import module_stack
 if TYPE_CHECKING:
     import torch
 
+    from referee.precision.tape import Tape
+
 CAST = "aten::_to_copy"
 _EXPLICIT = frozenset({"to", "half", "float", "double", "bfloat16", "type", "type_as"})
 _ATTRIBUTES = frozenset(
@@ -102,19 +104,19 @@ class Recording:
 
 
 @contextmanager
-def recording(device_type: str, names: Mapping[int, str]) -> Iterator[Recording]:
-    """Record what runs inside; ``names`` are the modules' paths by ``id``."""
+def recording(device_type: str, names: Mapping[int, str], *, tape: Tape | None = None) -> Iterator[Recording]:
+    """Record what runs inside; ``names`` are the modules' paths by ``id``. ``tape`` is told of forward's operators."""
     found = Recording(device_type)
-    with module_stack(names) as stack, CallRecorder(found, stack), OpRecorder(found, stack):
+    with module_stack(names) as stack, CallRecorder(found, stack), OpRecorder(found, stack, tape=tape):
         yield found
 
 
 class OpRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
     """Sees every operator below autograd and autocast."""
 
-    def __init__(self, found: Recording, stack: Callable[[], str]) -> None:
+    def __init__(self, found: Recording, stack: Callable[[], str], *, tape: Tape | None = None) -> None:
         super().__init__()
-        self._found, self._stack = found, stack
+        self._found, self._stack, self._tape = found, stack, tape
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         import torch
@@ -142,12 +144,18 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
                 view=func.is_view or name in _SAME,
             )
         )
-        if name == CAST and inputs and outputs and inputs[0] != outputs[0]:
+        casts = name == CAST and inputs and outputs and inputs[0] != outputs[0]
+        tape = None if backward else self._tape
+        kept = bool(casts and tape and not found.explicit and tape.kept_cast(args[0], outputs[0]))
+        if tape is not None:
+            tape.note(func, args, kwargs, result, call=call, kept=kept)
+        if casts and not kept:
             self._cast(args[0], result, backward=backward, call=call)
         return result
 
     def _cast(self, source: Any, result: Any, *, backward: bool, call: int | None) -> None:
         found = self._found
+        leaf = self._tape.is_leaf(source) if self._tape is not None else source.is_leaf and source.requires_grad
         found.casts.append(
             CastEvent(
                 who="backward" if backward else "explicit" if found.explicit else "autocast",
@@ -157,7 +165,7 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not follo
                 shape=tuple(source.shape),
                 stride=tuple(source.stride()),
                 tensor=id(source),
-                weight=bool(source.is_leaf and source.requires_grad),
+                weight=bool(leaf),
                 call=call,
                 nbytes=source.numel() * (source.element_size() + result.element_size()),
             )

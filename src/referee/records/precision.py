@@ -69,7 +69,8 @@ class CastGroup:
 class DeviceDifference:
     """A call whose result would have another dtype on another device, or would raise there.
 
-    ``derived`` marks what was inferred and not run.
+    ``derived`` marks what was inferred and not run: rows of the backward, whose dtypes are those that the backward of
+    the call's operators begins in.
     """
 
     call: str
@@ -101,6 +102,10 @@ class AutocastAudit:
     elsewhere: tuple[DeviceDifference, ...] = ()
     elsewhere_device: str = ""
     not_compared: str = ""
+    elsewhere_casts: tuple[CastGroup, ...] = ()
+    """The casts there; those of backward are derived from the forward pass, not run."""
+    not_derived: str = ""
+    """Why the backward there is not derived, or not wholly."""
 
 
 @dataclass(frozen=True, kw_only=True)

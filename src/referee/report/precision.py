@@ -21,6 +21,7 @@ from referee.records.document import (
 from referee.records.precision import (
     AutocastAudit,
     AutocastOp,
+    CastGroup,
     GradientRange,
     PaysFrom,
     PrecisionReport,
@@ -371,21 +372,58 @@ def _ops(ops: tuple[AutocastOp, ...]) -> Table:
 
 
 def _elsewhere(audit: AutocastAudit) -> tuple[Block, ...]:
-    if audit.not_compared:
-        return (Paragraph(text=f"Not compared with another device: {audit.not_compared}.", tone="note"),)
-    if not audit.elsewhere_device:
-        return ()
-    heading = Heading(text=f"What {audit.elsewhere_device}'s autocast would do otherwise")
+    """The other device's autocast: what differs, how many casts, and what could not be found out."""
+    device = audit.elsewhere_device
+    missing = tuple(
+        Paragraph(text=f"{what}: {why}.", tone="note")
+        for what, why in (
+            (f"Not compared with {device or 'another device'} throughout", audit.not_compared),
+            (f"{device}'s backward is not derived throughout", audit.not_derived),
+        )
+        if why
+    )
+    if not device:
+        return missing
+    heading = Heading(text=f"What {device}'s autocast would do otherwise")
+    casts = _casts_there(audit)
     if not audit.elsewhere:
-        return heading, Paragraph(text="The same in every call of the forward pass.")
+        words = "The same in every call that was compared, forward and backward."
+        return heading, Paragraph(text=words), *missing, *casts
     columns = (
         Column(title="Call", fit="shorten"),
-        Column(title="Where", fit="shorten", priority=4),
+        Column(title="Phase", priority=2),
+        Column(title="Where", fit="shorten", priority=5),
         Column(title="Here", priority=2),
-        Column(title=audit.elsewhere_device, fit="wrap"),
-        Column(title="Calls", align="right", priority=3),
+        Column(title=device, fit="wrap"),
+        Column(title="Calls", align="right", priority=4),
     )
-    rows = tuple((d.call, d.place, d.here, d.there, format_count(d.count)) for d in audit.elsewhere[:_MOST_OPS])
-    return heading, Table(
-        columns=columns, rows=rows, caption="Forward only; found with fake tensors, no device needed."
+    rows = tuple(
+        (d.call, _phase(d.derived), d.place, d.here, d.there, format_count(d.count))
+        for d in audit.elsewhere[: 2 * _MOST_OPS]
     )
+    caption = "Dtypes of results; forward found with fake tensors, no device needed; backward derived from it, not run."
+    return heading, Table(columns=columns, rows=rows, caption=caption), *missing, *casts
+
+
+def _phase(derived: bool) -> str:
+    return "backward, derived" if derived else "forward"
+
+
+def _casts_there(audit: AutocastAudit) -> tuple[Block, ...]:
+    """Casts here and there by phase; what the user's own code casts apart."""
+    if not audit.elsewhere_casts:
+        return ()
+
+    def count(groups: tuple[CastGroup, ...], phase: str) -> int:
+        return sum(g.count for g in groups if g.phase == phase and g.who != "explicit")
+
+    columns = (
+        Column(title="Casts of autocast"),
+        Column(title="Here", align="right"),
+        Column(title=audit.elsewhere_device, align="right"),
+    )
+    rows = tuple(
+        (words, format_count(count(audit.cast_groups, phase)), format_count(count(audit.elsewhere_casts, phase)))
+        for phase, words in (("forward", "forward"), ("backward", f"backward (on {audit.elsewhere_device} derived)"))
+    )
+    return (Table(columns=columns, rows=rows),)
