@@ -7,9 +7,11 @@ import io
 import json
 import random
 import re
+import sqlite3
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 
 import zstandard
 
@@ -123,6 +125,45 @@ def layouts() -> dict[str, bytes]:
 
 def _noise(size: int) -> bytes:
     return random.Random(0).randbytes(size).hex().encode()
+
+
+def rare_layouts() -> dict[str, bytes]:
+    """Files that no mutation of the others leads to: every fiftieth input is one of them."""
+    return {
+        "gzip of nothing": gzip.compress(b"") + bytes(LEAST_BYTES),
+        "zip of nothing": b"PK\5\6" + bytes(16) + LEAST_BYTES.to_bytes(2, "little") + bytes(LEAST_BYTES),
+        "export of Nsight Systems": _export(rows=200),
+        "export of no rows": _export(rows=0),
+        "another database": _database("CREATE TABLE people (name TEXT)"),
+    }
+
+
+def _export(*, rows: int) -> bytes:
+    texts = "INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel'), (2, 'k'), (3, 'aten::add')"
+    tables = (
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT)",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, correlationId INT, "
+        "globalPid INT, demangledName INT)",
+        "CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, textId INT)",
+    )
+    filled = [texts] if rows else []
+    for row in range(rows):
+        at, thread = 10**12 + row * 9_000, 77 << 24
+        filled += [
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({at}, {at + 900}, {thread + 5}, {row + 1}, 1)",
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({at + 2000}, {at + 6000}, 0, 7, {row + 1}, {thread}, 2)",
+            f"INSERT INTO NVTX_EVENTS VALUES ({at - 50}, {at + 990}, 59, 'step {row}', {thread + 5}, NULL)",
+        ]
+    return _database(*tables, *filled)
+
+
+def _database(*statements: str) -> bytes:
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+        return database.serialize()
 
 
 # mutations of bytes
@@ -276,15 +317,20 @@ MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
 )  # fmt: skip
 
 
+RARE_EVERY = 50
+
+
 def make_input(seed: int, files: dict[str, bytes], *, bombs: bool = False) -> tuple[str, bytes]:
     """Input number ``seed``: what was done to which layout, and the bytes."""
     rng = random.Random(seed)
+    if seed % RARE_EVERY == 0:
+        files = rare_layouts()
     layout = rng.choice(sorted(files))
     data = files[layout]
     if bombs and rng.random() < 0.0005:
         return f"{layout}: bomb", _bomb(rng, data)
     done = []
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+    for _ in range(rng.choice((0, 1, 2) if seed % RARE_EVERY == 0 else (1, 1, 1, 2, 4))):
         mutation = rng.choice(MUTATIONS)
         done.append(mutation.__name__)
         data = mutation(rng, data)

@@ -123,6 +123,12 @@ def test_inflated_text_is_all_that_comes_before_the_damage(data: st.DataObject):
         assert len(out.text) >= len(zlib.decompressobj(wbits=31).decompress(packed[:cut])) - 1
 
 
+def test_what_unpacks_to_nothing(tmp_path: Path):
+    for packed in (gzip.compress(b""), gzip.compress(b"") + b"oops", zip_of({"a.json": b""})):
+        with pytest.raises(TraceError, match="unpacks to nothing"):
+            read(packed, tmp_path)
+
+
 def test_a_zstandard_frame_with_a_wrong_checksum(tmp_path: Path):
     packed = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(some(5)))
     packed[-1] ^= 1

@@ -114,13 +114,15 @@ def operators_of(rows: Rows, calls: RowNumbers) -> RowNumbers:
         at_thread=rows.thread[calls],
         at=rows.start_ns[calls],
     )
-    by_id = match(
-        rows.external_id[calls],
+    if len(operators) == 0:
+        return result
+    result[calls] = np.where(found >= 0, operators[np.maximum(found, 0)], NONE)
+    outside = calls[found < 0]
+    result[outside] = match(
+        rows.external_id[outside],
         ids=rows.external_id[operators],
         rows=operators,
         preferred=np.ones(len(operators), np.bool_),
         answers=operators,
     )
-    if len(operators):
-        result[calls] = np.where(found >= 0, operators[np.maximum(found, 0)], by_id)
     return result

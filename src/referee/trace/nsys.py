@@ -126,9 +126,8 @@ class _Reader:
     def __init__(self, database: sqlite3.Connection) -> None:
         database.text_factory = lambda text: text.decode("utf-8", "replace")
         self._database = database
-        self.tables = {
-            row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        }
+        # Views are not asked: what one computes may take for ever.
+        self.tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self.columns = _Columns()
         self._strings: dict[Any, str] = {}
 

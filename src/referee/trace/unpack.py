@@ -145,7 +145,7 @@ class Unpacker:
         return blob
 
     def _refuse_empty(self, damages: list[Damage]) -> None:
-        if damages:
+        if damages and damages[0].reason != "trailing":
             raise TraceError(
                 f"{self._source} cannot be unpacked: {_uncapitalised(damages[0].said())}, before it gave any text.",
                 hint="Copy the file once more from where it was written.",
