@@ -215,3 +215,21 @@ def test_first_trace_early_later_ones_rare(tmp_path: Path) -> None:
     ):
         record = take(lambda: torch.ones(1), tmp_path, plan=plan, iterations=1200)
         assert [file.iterations for file in record.files] == [(10,), (510,), (1010,)]
+
+
+def test_memory_with_shapes_is_taken_in_a_second_pass(tmp_path: Path) -> None:
+    """The timeline is that of a pass without shapes: each tensor is freed before the next one comes."""
+
+    def step() -> None:
+        for _ in range(4):
+            torch.empty(1 << 18)
+
+    options = CaptureOptions(shapes=True, memory=True)
+    record = take(step, tmp_path, plan=Plan.of(active=2, repeat=2), options=options)
+    assert [file.beside for file in record.files] == [(), (str(tmp_path / "t.1.memory.json"),)]
+    (timeline,) = json.loads((tmp_path / "t.1.memory.json").read_text())["devices"]
+    assert (timeline["allocations"], timeline["frees"], timeline["peak_bytes"]) == (2 * 4, 2 * 4, 1 << 20)
+    (finding,) = record.findings
+    assert (finding.code, finding.severity) == ("memory-invalid", "info")
+    assert str(tmp_path / "t.1.memory.json") in finding.message
+    assert not list(tmp_path.glob(".*"))

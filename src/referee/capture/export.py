@@ -110,7 +110,9 @@ def write_cycle(window: TorchWindow, recorded: Recorded, *, place: Place, proven
 def _write_beside(window: TorchWindow, file: TraceFile | None, *, place: Place, cycle: int) -> tuple[str, ...]:
     """Write what the options ask for beyond the trace itself."""
     written: dict[str, bytes] = {}
-    if window.options.memory and file is not None:
+    options = window.options
+    # With shapes every operand is kept alive, so such a timeline would be wrong; see write_memory.
+    if options.memory and not (options.shapes or options.flops) and file is not None:
         written["memory.json"] = timelines_json(memory_timelines(file))
     if window.options.stacks and file is not None:
         written["folded"] = folded_text(fold_stacks(file))
@@ -123,6 +125,22 @@ def _write_beside(window: TorchWindow, file: TraceFile | None, *, place: Place, 
     if window.save_snapshot(snapshot):
         paths[snapshot] = b""
     return tuple(map(os.fspath, paths))
+
+
+def write_memory(window: TorchWindow, *, place: Place, cycle: int) -> str | None:
+    """Write the memory timeline of a window that recorded memory alone, beside the trace of ``cycle``; its path."""
+    handle, name = tempfile.mkstemp(dir=place.folder, prefix=f".{place.stem}.", suffix=_PARTIAL)
+    os.close(handle)
+    try:
+        window.export(Path(name))
+        file = decode(Path(name).read_bytes())
+    finally:
+        Path(name).unlink(missing_ok=True)
+    if file is None:
+        return None
+    target = place.beside(cycle, "memory.json")
+    write_atomically(timelines_json(memory_timelines(file)), target)
+    return os.fspath(target)
 
 
 def _mark_incomplete(text: bytes, iteration: int | None) -> bytes:

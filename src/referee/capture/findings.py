@@ -21,11 +21,12 @@ def judge_capture(
     activity: str | None,
     options: CaptureOptions,
     ended_by: str = "",
+    memory_path: str = "",
 ) -> tuple[Finding, ...]:
     """Everything that is to be said of a finished capture.
 
     ``activity`` is the device activity that was asked for (``CUDA``), if any; ``ended_by`` says in a few words what
-    ended the run early, if anything did.
+    ended the run early, if anything did; ``memory_path`` is the timeline of a second pass for memory, if one was taken.
     """
     found: list[Finding] = []
     found += _nothing_recorded(plan, iterations_run, files)
@@ -39,7 +40,7 @@ def judge_capture(
         found += _doubled(file, file.integrity)
     if activity is not None:
         found += _no_device_rows(files, activity)
-    found += _memory_invalid(files, options)
+    found += _memory_invalid(files, options, memory_path)
     return tuple(found)
 
 
@@ -142,16 +143,19 @@ def _no_device_rows(files: Sequence[CaptureFile], activity: str) -> Iterable[Fin
     )
 
 
-def _memory_invalid(files: Sequence[CaptureFile], options: CaptureOptions) -> Iterable[Finding]:
+def _memory_invalid(files: Sequence[CaptureFile], options: CaptureOptions, second: str) -> Iterable[Finding]:
     if not (files and options.memory and (options.shapes or options.flops)):
         return
     held = max(file.memory_growth_bytes or 0 for file in files)
     why = "shapes were" if options.shapes else "FLOPs, and with them shapes, were"
+    held_words = f"until the file is written (the process grew by {format_bytes(held)})"
     yield Finding(
         code="memory-invalid",
-        severity="warning",
+        severity="info" if second else "warning",
         message=f"Memory figures of this capture are too high, because {why} recorded, which keeps every operand alive "
-        f"until the file is written (the process grew by {format_bytes(held)}).",
-        evidence={"memory_growth_bytes": held, "options": options.words()},
-        hint="Record memory in a capture of its own, without shapes and FLOPs.",
+        f"{held_words}." + (f" A second pass without them was taken: {second}." if second else ""),
+        evidence={"memory_growth_bytes": held, "options": options.words(), "second_pass": second or None},
+        hint="Read memory from the second pass alone."
+        if second
+        else "Record memory in a capture of its own, without shapes and FLOPs.",
     )

@@ -72,6 +72,7 @@ def capture(
         waited = _run(step, session, device=device, length=length, on_iteration=on_iteration)
         if timing_budget_ns > 0:
             samples += waited
+        session.record_memory_alone(step)
         samples += time_unprofiled(step, device=device, budget_ns=timing_budget_ns // 2)
     except KeyboardInterrupt as stopped:
         session.close(unprofiled_ns=samples, ended_by="it was interrupted")

@@ -6,17 +6,17 @@ drive one session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from referee.capture.cost import calibrate_cost
-from referee.capture.export import Place, write_cycle
+from referee.capture.export import Place, write_cycle, write_memory
 from referee.capture.findings import judge_capture
 from referee.capture.job import find_job, measure_offset
 from referee.capture.recorder import Recorded, Recorder, Window
-from referee.capture.schedule import Plan
+from referee.capture.schedule import Cycle, Plan
 from referee.capture.torch_window import TorchWindow, device_activity
 from referee.device.protocol import Device, Settling
 from referee.device.provenance import Source, collect
@@ -91,6 +91,7 @@ class Session:
         self._device, self._options, self._provenance = device, options, provenance
         self._calibrate = calibrate
         self._step_ns: list[int] = []
+        self._memory_path = ""
         self.recorder = Recorder(
             plan,
             open_window=lambda cycle: TorchWindow(cycle, device_name=device.name, options=options),
@@ -115,6 +116,29 @@ class Session:
         self.files.append(file)
         self._step_ns += recorded.step_ns
 
+    def record_memory_alone(self, step: Callable[[], object]) -> None:
+        """Take a second pass for memory, where shapes have made that of the first one wrong; writes its timeline.
+
+        The iterations of one cycle are run once more, after the plan is complete.
+        """
+        options = self._options
+        if not (self.files and options.memory and (options.shapes or options.flops)):
+            return
+        cycle = Cycle(warmup_from=0, first=1, end=1 + self.plan.record.active)
+        window = TorchWindow(cycle, device_name=self._device.name, options=CaptureOptions(memory=True))
+        window.start(0)
+        try:
+            for _ in range(cycle.end):
+                self._device.settle(step())
+                window.step()
+        finally:
+            window.stop()
+        path = write_memory(window, place=self.place, cycle=len(self.files) - 1)
+        window.release()
+        if path is not None:
+            self._memory_path = path
+            self.files[-1] = replace(self.files[-1], beside=(*self.files[-1].beside, path))
+
     def close(
         self, *, unprofiled_ns: Sequence[float] = (), ended_by: str = "", findings: tuple[Finding, ...] = ()
     ) -> Capture:
@@ -135,6 +159,7 @@ class Session:
             activity=device_activity(self._device.name),
             options=self._options,
             ended_by=ended_by,
+            memory_path=self._memory_path,
         )
         record = Capture(
             name=self.place.name,
