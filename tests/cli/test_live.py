@@ -261,7 +261,7 @@ def test_a_mistake_gets_one_sentence(
         ("empty.json", b"", "empty"),
         ("notes.json", b"this is no trace\n", "notes.json"),
         ("other.json", b'{"a": 1}', "other.json"),
-        ("cut.json.gz", gzip.compress(b'{"traceEvents": [')[:12], "cut.json.gz"),
+        ("cut.json.gz", gzip.compress(b'{"traceEvents": [', mtime=0)[:12], "cut.json.gz"),
     ],
 )
 def test_what_is_no_trace_is_told(
