@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--export", metavar="PATH", help="write the rows to .parquet, .arrow or .feather (extra: tables)"
     )
     table.add_argument("--redact", metavar="PATH", help="write a copy of the file that is safe to share")
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        default=os.environ.get("REFEREE_CACHE") or None,
+        help="keep the columns of files that were read, by their content (default: $REFEREE_CACHE, else nowhere)",
+    )
     parser.add_argument("--lean", action="store_true", help="read in little memory, a little slower")
     add_output_arguments(parser)
 
@@ -115,7 +122,7 @@ def read_part(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] 
     """One file, or the part of it that was asked for."""
     from referee.trace.reader import read_trace
 
-    trace = read_trace(path, lean=getattr(args, "lean", False))
+    trace = read_trace(path, lean=getattr(args, "lean", False), cache=getattr(args, "cache", None))
     if args.step is not None or range_ns is not None or args.device is not None:
         from referee.trace.select import select
 

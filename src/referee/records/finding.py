@@ -85,6 +85,7 @@ CODES: dict[str, str] = {
     "backward-never-runs": "tensors are saved for a backward pass that does not run",
     "remainder-large": "the stages do not add up to the whole",
     # traces
+    "not-cached": "the trace was read, but could not be kept for the next time",
     "truncated": "the file ends in the middle: what is there was read",
     "damaged": "packed data is damaged: what came before was read",
     "bad-checksum": "packed data does not match its checksum, or ends before it",

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from referee.errors import TraceError
+from referee.records.provenance import Provenance
 from referee.records.provenance_file import load_provenance
 from referee.trace.blob import Blob, MemoryBlob
 from referee.trace.columns import Trace
@@ -23,15 +24,18 @@ from referee.trace.memory import return_large_blocks
 from referee.trace.noticed import Noticed
 from referee.trace.pieces import PieceReader, collector_paused, plan_cuts
 from referee.trace.salvage import walk
-from referee.trace.source import open_text
+from referee.trace.source import open_packed
 from referee.trace.unpack import SQLITE, Text
 
 
-def read_trace(path: str | os.PathLike[str], *, lean: bool = False) -> Trace:
+def read_trace(
+    path: str | os.PathLike[str], *, lean: bool = False, cache: str | os.PathLike[str] | None = None
+) -> Trace:
     """Read the trace file at ``path``; ``lean`` takes less memory, and one process alone.
 
     A lean trace has 32-bit ids and row numbers where they fit, and the process that reads one keeps no freed memory:
-    a full diagnosis of a file of a million events stays under 150 MB.
+    a full diagnosis of a file of a million events stays under 150 MB. ``cache`` is a directory for the columns of
+    files that were read, by their bytes: the same bytes are not decoded twice (see :mod:`referee.trace.cache`).
 
     A file that ends in the middle gives what is there and the finding ``truncated``; a file without a single whole
     event, or that is no trace at all, raises :class:`~referee.errors.TraceError` with one sentence.
@@ -39,13 +43,28 @@ def read_trace(path: str | os.PathLike[str], *, lean: bool = False) -> Trace:
     source = os.fspath(path)
     if lean:
         return_large_blocks()
-    with open_text(source) as text:
-        if text.blob.read(0, len(SQLITE)) == SQLITE:
-            from referee.trace.nsys import read_nsys
+    with open_packed(source) as packed:
+        provenance, entry = load_provenance(source), None
+        if cache is not None:
+            from referee.trace.cache import Entry
 
-            return read_nsys(text.blob, source=source, provenance=load_provenance(source))
-        gathering = gather(text, source=source, lean=lean)
-    return gathering.finish(load_provenance(source))
+            entry = Entry.of(packed, folder=cache, lean=lean)
+            if (kept := entry.load(source=source, provenance=provenance)) is not None:
+                return kept
+        found = _read(packed.unpack(), source=source, lean=lean, provenance=provenance)
+        if entry is not None and not entry.unchanged(packed.blob):
+            entry = None
+    trace = found.finish(provenance) if isinstance(found, Gathering) else found
+    return trace if entry is None else entry.keep(trace)
+
+
+def _read(text: Text, *, source: str, lean: bool, provenance: Provenance | None) -> Gathering | Trace:
+    """The events of a text, of which a trace is made once the text is closed; or the trace of a database."""
+    if text.blob.read(0, len(SQLITE)) == SQLITE:
+        from referee.trace.nsys import read_nsys
+
+        return read_nsys(text.blob, source=source, provenance=provenance)
+    return gather(text, source=source, lean=lean)
 
 
 def parse_trace(data: bytes, *, source: str = "<memory>") -> Trace:

@@ -10,8 +10,9 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,25 @@ _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATTERN = re.compile(r"[*?\[]")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """An open source as it was found: its bytes, the archive's member that is meant, and how to get at the text."""
+
+    blob: Blob
+    member: str | None
+    unpack: Callable[[], Text]
+
+
 @contextmanager
 def open_text(path: str | os.PathLike[str]) -> Iterator[Text]:
-    """Open a source for reading and unpack it.
+    """Open a source for reading and unpack it; see :func:`open_packed`."""
+    with open_packed(path) as packed:
+        yield packed.unpack()
+
+
+@contextmanager
+def open_packed(path: str | os.PathLike[str]) -> Iterator[Packed]:
+    """Open a source for reading.
 
     Raises :class:`~referee.errors.TraceError` if it cannot be read, :class:`~referee.errors.PackageMissing` if it
     takes a package that is not installed.
@@ -40,9 +57,8 @@ def open_text(path: str | os.PathLike[str]) -> Iterator[Text]:
         blob, member = _open(source, stack)
         if blob.size == 0:
             raise TraceError(f"{source} is empty.", hint="Was the profiler stopped before the file was written?")
-        yield Unpacker(source=source if member is None else source.partition("!")[0], stack=stack).unpack(
-            blob, member=member
-        )
+        unpacker = Unpacker(source=source if member is None else source.partition("!")[0], stack=stack)
+        yield Packed(blob=blob, member=member, unpack=lambda: unpacker.unpack(blob, member=member))
 
 
 def _open(source: str, stack: ExitStack) -> tuple[Blob, str | None]:
