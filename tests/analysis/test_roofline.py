@@ -8,7 +8,7 @@ import pytest
 
 from referee.analysis.diagnose import diagnose
 from referee.analysis.opcost import broadcast, cost_of
-from referee.analysis.peaks import find_peak
+from referee.records.peaks import find_peak
 from referee.records.trace_report import TraceReport
 from referee.trace.builder import TraceBuilder
 from referee.trace.details import Operator

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,3 +197,21 @@ def test_what_the_callable_raises_passes_through() -> None:
         referee.bench(step)
     with pytest.raises(OptionError):
         referee.bench(torch.neg, torch.ones(1), budget=0)
+
+
+def test_arithmetic_that_is_not_done_is_noticed() -> None:
+    """The product is computed in the calls that are watched, and never again: no processor does 2 GFLOP in no time."""
+    a = torch.randn(1024, 1024)
+    calls, kept = itertools.count(), []
+
+    def step() -> Any:
+        if next(calls) < 2:
+            kept[:] = [torch.mm(a, a)]
+        return kept[0]
+
+    found = referee.bench(step, device="cpu", budget="100ms", prove=False)
+    assert found.median_ns is None
+    assert "above-peak" in [f.code for f in found.findings]
+    honest = referee.bench(torch.mm, a, a, budget="100ms", prove=False)
+    assert "above-peak" not in [f.code for f in honest.findings]
+    assert honest.flop == 2 * 1024**3

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
+from referee.bench.measure import measure
+from referee.bench.plan import Plan
 from referee.bench.work import check_flat, check_peak, check_table
+from referee.device.fake import FakeAsync, FakeOutput
+from referee.device.protocol import Device
+from referee.records.provenance import TensorSpec
+from referee.units import NS_PER_MS
 
 SIZES = [256, 512, 1024, 2048, 4096]
 
@@ -42,3 +50,34 @@ def test_the_peak_is_the_limit(rate: float, fatal: bool) -> None:
 
 def test_without_a_peak_nothing_is_said() -> None:
     assert check_peak(1.0, flop=1e12) == ()
+
+
+@dataclass(frozen=True)
+class Known:
+    """An observation that knows the work of a call and the peak of the device."""
+
+    flop: int | None
+    peak: float | None
+    dtype: str = "float32"
+    shapes: tuple[TensorSpec, ...] = ()
+
+    def peak_flop_per_s(self, device: Device) -> float | None:
+        return self.peak
+
+
+@pytest.mark.parametrize(
+    ("flop", "peak", "fatal"),
+    [(2_000_000, 1e12, False), (40_000_000, 1e12, True), (40_000_000, None, False), (None, 1e12, False)],
+)
+def test_a_headline_above_the_peak_is_no_headline(flop: int | None, peak: float | None, fatal: bool) -> None:
+    """20 µs a call: 2 MFLOP are 0.1 TFLOP/s, 40 MFLOP are twice what the device can do."""
+    device = FakeAsync()
+
+    def step() -> FakeOutput:
+        return device.run(host_ns=1_000, device_ns=20_000)
+
+    plan = Plan(budget_ns=30 * NS_PER_MS, min_ns=10 * NS_PER_MS)
+    found = measure(step, device=device, plan=plan, observation=Known(flop, peak))
+    assert ("above-peak" in [f.code for f in found.findings]) == fatal
+    assert (found.median_ns is None) == fatal
+    assert found.flop == flop

@@ -250,3 +250,27 @@ def test_switches_are_provenance_keys() -> None:
     seen = watch(lambda: torch.ones(1))
     assert all(f"switches.{key}" in REGISTRY for key in seen.switches)
     assert all(f"method.{key}" in REGISTRY for key in seen.method)
+
+
+def test_arithmetic_is_counted_by_formula_backward_included() -> None:
+    """x @ w: 2·m·k·n forward; for the gradient of w as much again. A pointwise operator counts nothing."""
+    x, w = torch.randn(8, 16), torch.randn(16, 4, requires_grad=True)
+    assert watch(lambda: torch.relu(x @ w.detach())).flop == 2 * 8 * 16 * 4
+
+    def train() -> Any:
+        loss = (x @ w).sum()
+        loss.backward()
+        return loss
+
+    assert watch(train).flop == 2 * (2 * 8 * 16 * 4)
+    assert watch(lambda: x + 1).flop == 0
+
+
+def test_the_processors_ceiling_lies_above_what_it_does() -> None:
+    from referee.device.flops import cpu_ceiling_flop_per_s
+
+    ceiling = cpu_ceiling_flop_per_s("float32")
+    assert ceiling is not None
+    assert ceiling > 1e9
+    assert cpu_ceiling_flop_per_s("bool") is None
+    assert watch(lambda: torch.randn(4, 4)).peak_flop_per_s(open_device("cpu")) == ceiling

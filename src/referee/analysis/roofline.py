@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from referee.analysis.opcost import Cost, cost_of
-from referee.analysis.peaks import Peak, peak_of
+from referee.analysis.peaks import peak_of
+from referee.records.peaks import Peak
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DEVICE_KINDS, NONE, Kind, RowNumbers, Trace
 from referee.trace.details import Details

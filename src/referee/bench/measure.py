@@ -27,6 +27,7 @@ from referee.bench.recompiled import name_change
 from referee.bench.sampling import Sampled, SeesProcess, take_samples
 from referee.bench.stopping import CUT_SHORT, rules_of
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
+from referee.bench.work import check_work, known_flop
 from referee.device.protocol import Device, Settling, TellsStages
 from referee.device.provenance import Source, collect, mark_machine
 from referee.records.finding import Finding, Scalar, fatal
@@ -130,7 +131,15 @@ def measure(
         before=before,
         switches={**_casts(observation), **(switches or {})},
     )
-    found = _record(timed, name=name, plan=plan, device=device, provenance=provenance, given=(*findings, *proved))
+    found = _record(
+        timed,
+        name=name,
+        plan=plan,
+        device=device,
+        provenance=provenance,
+        given=(*findings, *proved),
+        seen=observation,
+    )
     return name_change(found, step=step, device=device)
 
 
@@ -277,7 +286,14 @@ def _method(timed: _Timed, *, device: Device, plan: Plan) -> dict[str, Scalar]:
 
 
 def _record(
-    timed: _Timed, *, name: str, plan: Plan, device: Device, provenance: Provenance, given: tuple[Finding, ...]
+    timed: _Timed,
+    *,
+    name: str,
+    plan: Plan,
+    device: Device,
+    provenance: Provenance,
+    given: tuple[Finding, ...],
+    seen: Seen | None,
 ) -> Measurement:
     main, side = timed.main, timed.side
     samples = main.settled_ns
@@ -294,6 +310,7 @@ def _record(
         *check_enqueue(side, device=device),
         *_cut_short(main),
         *check_waiting(timed.waited),
+        *check_work(seen, None if estimate is None else estimate.point, device=device),
     )
     if fatal(findings):
         summary, estimate = None, None
@@ -318,6 +335,7 @@ def _record(
         provenance=provenance,
         findings=findings,
         stages=timed.stages,
+        flop=known_flop(seen),
     )
 
 

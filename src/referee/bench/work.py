@@ -7,12 +7,17 @@ can do, and they do not grow when the work does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
+from referee.device.protocol import Device
 from referee.records.finding import Finding, Scalar
 from referee.units import NS_PER_S, format_ns, format_rate, format_ratio
 
 FLAT_RATIO = 1.1
 """Times that differ by less than this over the whole sweep do not grow."""
+
+ASKED_FROM = 1e10
+"""FLOP/s that every device does: below, its peak need not be known."""
 
 WORK_RATIO = 8.0
 """The work must grow by at least this much before flat times mean anything."""
@@ -45,6 +50,31 @@ def check_flat(work: Sequence[float], times_ns: Sequence[float], *, parameter: s
             hint="Sweep further until the time grows; if it never does, what is timed does not depend on it.",
         ),
     )
+
+
+@runtime_checkable
+class KnowsWork(Protocol):
+    """An observation of a step that knows how much arithmetic a call does (see ``referee.device.observe``)."""
+
+    @property
+    def flop(self) -> int | None:
+        """Floating-point operations of one call, a lower bound; ``None`` where that is not known."""
+
+    def peak_flop_per_s(self, device: Device) -> float | None:
+        """More than this the device cannot do; ``None`` where that is not known."""
+
+
+def known_flop(seen: object) -> int | None:
+    """The floating-point operations of one call, where ``seen`` knows of any."""
+    return (seen.flop or None) if isinstance(seen, KnowsWork) else None
+
+
+def check_work(seen: object, time_ns: float | None, *, device: Device) -> tuple[Finding, ...]:
+    """Does the headline imply more arithmetic than the device can do? Asked only where it implies a great deal."""
+    flop = known_flop(seen)
+    if flop is None or not isinstance(seen, KnowsWork) or not time_ns or flop * NS_PER_S / time_ns < ASKED_FROM:
+        return ()
+    return check_peak(time_ns, flop=flop, peak_flop_per_s=seen.peak_flop_per_s(device))
 
 
 def check_peak(

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from referee.device.discover import Held, discover
+from referee.device.flops import cpu_ceiling_flop_per_s
 from referee.device.host import load_torch
 from referee.device.protocol import Device, NotesWrites
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
+from referee.records.peaks import find_peak
 from referee.records.provenance import TensorSpec, describe_shapes
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class Observation:
     autocast_site: str = "nowhere"
     compiled: str = "no"
     fill: str = "not read"
+    flop: int | None = None
+    """Floating-point operations of matrix products, convolutions and attention; ``None`` where nothing was watched."""
     findings: tuple[Finding, ...] = ()
     """What the reader should know before any number of this step is shown."""
 
@@ -73,6 +77,19 @@ class Observation:
     def n_ops(self) -> int:
         """How many operators ran below autograd; 0 where they could not be watched."""
         return sum(self.ops.values())
+
+    def peak_flop_per_s(self, device: Device) -> float | None:
+        """More arithmetic per second than this nothing does on ``device``: by its name, on the CPU measured here.
+
+        ``None`` where neither is known, or where the step computes elsewhere as well.
+        """
+        kind = device.name.partition(":")[0]
+        if any(used.partition(":")[0] not in (kind, "cpu") for used in self.devices):
+            return None
+        if kind in ("cpu", "lazy"):
+            return cpu_ceiling_flop_per_s(self.dtype)
+        peak = find_peak(str((device.describe() or {}).get("name", "")))
+        return None if peak is None else peak.most_flop_per_s(self.dtype, autocast=self.autocast != "off")
 
     @property
     def switches(self) -> Mapping[str, Scalar]:
@@ -161,6 +178,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         autocast=", ".join(inside) or "off",
         autocast_site=_site(around, inside),
         fill=_fill(zero, inputs),
+        flop=watch.flop,
     )
 
 

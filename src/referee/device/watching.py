@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from referee.device.flops import flop_of
 from referee.device.switches import autocast, grad_mode
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Watch:
         self.streams: set[tuple[str, int]] = set()
         """Device and number of every stream that work was put on."""
         self.casts: Counter[str] = Counter()
+        self.flop = 0
         self.backward = False
         self.autocast: dict[str, None] = {}
         self.grad_modes: Counter[str] = Counter()
@@ -154,6 +156,7 @@ class DispatchWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not fo
                 if argument.alias_info is not None and argument.alias_info.is_write and key in watch.entered:
                     watch.mutated[key] = None
         result = func(*args, **kwargs)
+        watch.flop += flop_of(func, args, kwargs, result)
         for tensor in tensors_in(result):
             if not is_lazy(tensor):
                 watch.makes(tensor)

@@ -78,6 +78,8 @@ class Measurement:
     stages: Mapping[str, float] | None = None
     """Per call of the headline's blocks, by the backend's own account: what went into recording, compiling, executing
     and transferring (``…_ns``), and how many compilations and executions there were. ``None`` where it keeps none."""
+    flop: int | None = None
+    """Floating-point operations of one call: matrix products, convolutions, attention. ``None`` where not watched."""
     schema: str = "referee.measurement/1"
 
     def __post_init__(self) -> None:

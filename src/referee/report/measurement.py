@@ -22,12 +22,14 @@ from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import CLOCKS, clock_name, context_lines, plural, sentence
 from referee.units import (
+    NS_PER_S,
     format_bytes,
     format_frac,
     format_ns,
     format_number,
     format_quantity,
     format_range_ns,
+    format_rate,
     format_ratio,
 )
 
@@ -244,6 +246,7 @@ def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
             f"{plural(measurement.blocks, 'block')} timed, {preempted}",
         ),
         *_memory(measurement),
+        *_arithmetic(measurement),
         Fact(label="Stopped because", value=measurement.stop_reason),
         Fact(label="Clock", value=clock_name(measurement.provenance)),
     )
@@ -256,6 +259,16 @@ def _memory(measurement: Measurement) -> tuple[Fact, ...]:
     peak = "not read" if measurement.peak_bytes is None else format_bytes(measurement.peak_bytes)
     requests = "" if measurement.allocations is None else plural(measurement.allocations, "request")
     return (Fact(label="Memory of a call", value=f"peak {peak}", note=requests),)
+
+
+def _arithmetic(measurement: Measurement) -> tuple[Fact, ...]:
+    """How much arithmetic a call does, and at what rate, where it was counted."""
+    if not measurement.flop or not measurement.median_ns:
+        return ()
+    rate = format_rate(measurement.flop * NS_PER_S / measurement.median_ns, "FLOP")
+    amount = format_rate(measurement.flop, "FLOP").removesuffix("/s")
+    note = f"{rate}; matrix products, convolutions and attention alone"
+    return (Fact(label="Arithmetic of a call", value=amount, note=note),)
 
 
 def _warmup(measurement: Measurement) -> tuple[Fact, ...]:
