@@ -78,6 +78,8 @@ class _Known(CompiledCosts):
     group_ns = 1_000.0
     product_ns = 0.0
     parameter_ns = 0.0
+    module_ns = 0.0
+    recurrent_ns = 0.0
     arithmetic_ns = 0.0
 
     def stream_ns(self, **_: object) -> float:

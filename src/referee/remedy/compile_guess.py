@@ -8,14 +8,14 @@ what its operators cost when compiled by themselves. All costs are micro-benchma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from referee.device.host import load_torch
 from referee.records.remedy import Prediction
 from referee.remedy.compiled_costs import ALONE_ELEMENTS, CompiledCosts
-from referee.remedy.recording import GATHERS, Op, Recording, examples, replay_ns
+from referee.remedy.recording import GATHERS, Op, Recording, examples, replay_beside_ns, replay_ns
 
 REPLACED_FRAC = 0.2
 """Where more than a fifth of the operators' time is in code that the compiler writes anew, measure it."""
@@ -60,6 +60,8 @@ _POINTWISE = frozenset(
 )
 _REDUCTIONS = frozenset(["mean", "sum", "amax", "amin"])
 _REDUCING = _REDUCTIONS | frozenset({"native_layer_norm", "_softmax", "_log_softmax", "var_mean", "logsumexp"})
+_LIBRARY = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+"""Products that the compiled wrapper calls in the library directly."""
 _RECURRENT = frozenset(["mkldnn_rnn_layer", "_cudnn_rnn", "lstm", "gru"])
 """The compiler leaves these modules to eager and breaks its graph around them."""
 _UNKNOWN_LOW, _UNKNOWN_HIGH = 0.3, 2.2
@@ -68,42 +70,70 @@ _UNKNOWN_LOW, _UNKNOWN_HIGH = 0.3, 2.2
 
 @dataclass(frozen=True)
 class _Part:
-    """One part of the compiled step's time, and by which factor it may be off."""
+    """One part of the compiled step's time, and by which factor it may be off.
 
+    Parts of one ``kind`` stand on the same micro-benchmark and are off together; those of different kinds by
+    themselves.
+    """
+
+    kind: str
     ns: float
     off: float
     low_ns: float | None = None
     high_ns: float | None = None
 
     @property
-    def low(self) -> float:
-        return self.ns / self.off if self.low_ns is None else self.low_ns
+    def below(self) -> float:
+        return self.ns - (self.ns / self.off if self.low_ns is None else self.low_ns)
 
     @property
-    def high(self) -> float:
-        return self.ns * self.off if self.high_ns is None else self.high_ns
+    def above(self) -> float:
+        return (self.ns * self.off if self.high_ns is None else self.high_ns) - self.ns
+
+
+def _spread(parts: Sequence[_Part]) -> tuple[float, float]:
+    """How far below and above their sum the parts may lie."""
+    kinds = {part.kind for part in parts}
+    return tuple(  # type: ignore[return-value]  # two of them
+        math.hypot(*(sum(getattr(part, side) for part in parts if part.kind == kind) for kind in kinds))
+        for side in ("below", "above")
+    )
 
 
 _ENTRY_OFF, _PRODUCT_OFF, _KERNEL_OFF, _STREAM_OFF, _ALONE_OFF = 1.35, 1.06, 1.5, 1.4, 1.35
 """By which factor a part may be off: spreads of these micro-benchmarks between places in a step and between runs."""
-_STEP_OFF = 0.04
+_STEP_OFF = 0.06
 """Eager's own time and memory layout, between two runs of one step."""
+_LONG_NS = 1_000_000.0
+"""Steps longer than this are called between the operators: slow episodes of a shared machine last longer."""
 
 
-def guess_compile(recording: Recording, *, costs: CompiledCosts, step_ns: float, trains: bool = False) -> Prediction:
-    """The range of compiled time over eager time, with its middle where the parts add up."""
-    times = replay_ns(recording, device=costs.device)
+def guess_compile(
+    recording: Recording,
+    *,
+    costs: CompiledCosts,
+    step_ns: float,
+    step: Callable[[], object] | None = None,
+    trains: bool = False,
+) -> Prediction:
+    """The range of compiled time over eager time, with its middle where the parts add up.
+
+    ``step_ns`` is eager's time per call; with ``step`` a long one is timed again between the operators.
+    """
+    if step is None or step_ns < _LONG_NS:
+        times = replay_ns(recording, device=costs.device)
+    else:
+        times, step_ns = replay_beside_ns(recording, step, device=costs.device)
     parts = [*_entering(recording, costs), *_products(recording, times, costs), *_kernels(recording, times, costs)]
     total_ns = sum(part.ns for part in parts)
     kept_ns = _kept_ns(recording, times, step_ns=step_ns)
-    low_ns = total_ns - math.hypot(*(part.ns - part.low for part in parts))
-    high_ns = total_ns + math.hypot(*(part.high - part.ns for part in parts))
+    below_ns, above_ns = _spread(parts)
     share, named = _replaced(recording, times)
     wide = 1.3 if trains else 1.0
     floor = 0.01 * step_ns
     return Prediction(
-        low=max(floor, (low_ns / wide + kept_ns) * (1 - _STEP_OFF)) / step_ns,
-        high=max(floor, (high_ns * wide + kept_ns) * (1 + _STEP_OFF)) / step_ns,
+        low=max(floor, ((total_ns - below_ns) / wide + kept_ns) * (1 - _STEP_OFF)) / step_ns,
+        high=max(floor, ((total_ns + above_ns) * wide + kept_ns) * (1 + _STEP_OFF)) / step_ns,
         middle=max(floor, total_ns + kept_ns) / step_ns,
         basis=_basis(recording, costs, share),
         measure_it=named[:5] if share > REPLACED_FRAC else (),
@@ -111,8 +141,14 @@ def guess_compile(recording: Recording, *, costs: CompiledCosts, step_ns: float,
 
 
 def _entering(recording: Recording, costs: CompiledCosts) -> list[_Part]:
-    entries = 1 + sum(op.short in _RECURRENT for op in recording.ops)
-    return [_Part(entries * costs.entry_ns + recording.inputs * costs.parameter_ns, _ENTRY_OFF)]
+    ns = costs.entry_ns + recording.inputs * costs.parameter_ns
+    if recording.module_calls:
+        ns += recording.module_calls * costs.module_ns
+    parts = [_Part("entry", ns, _ENTRY_OFF)]
+    recurrent = sum(op.short in _RECURRENT for op in recording.ops)
+    if recurrent:
+        parts.append(_Part("recurrent", recurrent * costs.recurrent_ns - costs.entry_ns, _ENTRY_OFF))
+    return parts
 
 
 def _kept_ns(recording: Recording, times: Sequence[float], *, step_ns: float) -> float:
@@ -150,15 +186,26 @@ def _products(recording: Recording, times: Sequence[float], costs: CompiledCosts
     numbers = [n for n, op in enumerate(recording.ops) if op.kind == "product" and n not in left]
     if not numbers:
         return []
-    images = [n for n in numbers if _is_image_product(recording.ops[n])]
-    args = examples(recording, images)
+    special = [n for n in numbers if recording.ops[n].short not in _LIBRARY]
+    args = examples(recording, special)
     total, apart = 0.0, []
     for number in numbers:
         if number in args:
-            apart.append(_image_product(recording.ops[number], args[number], times[number], costs))
+            op = recording.ops[number]
+            make = _image_product if _is_image_product(op) else _fallback
+            apart.append(make(op, args[number], times[number], costs))
         else:
             total += max(0.5 * times[number], times[number] + costs.product_ns)
-    return [_Part(total, _PRODUCT_OFF), *apart]
+    return [_Part("product", total, _PRODUCT_OFF), *apart]
+
+
+def _fallback(op: Op, args: Sequence[Any], eager_ns: float, costs: CompiledCosts) -> _Part:
+    """An operator without a place in the compiler: called through the dispatcher, with checks of what comes back."""
+    took = costs.alone_ns(op, args)
+    if took is None:
+        return _Part("product", eager_ns, 1.15)
+    more_ns = max(0.0, took + costs.group_ns - costs.eager_ns(op, args)) if eager_ns < _LONG_NS / 10 else 0.0
+    return _Part("product", eager_ns + more_ns, 1.15)
 
 
 def _is_image_product(op: Op) -> bool:
@@ -169,14 +216,14 @@ def _image_product(op: Op, args: Sequence[Any], eager_ns: float, costs: Compiled
     """On the CPU the compiler lays images and weights out with the channels last, the weights anew in each call."""
     torch = load_torch()
     if costs.device.name != "cpu" or args[0].dim() != 4:
-        return _Part(eager_ns + costs.product_ns, 1.15)
+        return _Part("product", eager_ns + costs.product_ns, 1.15)
     last = [_channels_last(a) if isinstance(a, torch.Tensor) and a.dim() == 4 else a for a in args]
     changed_ns = costs.eager_ns(op, last) - costs.eager_ns(op, args)
     weight_ns = costs.group_ns + costs.stream_ns(
         read=args[1].numel() * 4, written=args[1].numel() * 4, fresh=(args[1].numel() * 4,)
     )
     ns = max(0.3 * eager_ns, eager_ns + changed_ns + costs.product_ns) + weight_ns
-    return _Part(ns, 1.25)
+    return _Part("image", ns, 1.25)
 
 
 def _channels_last(tensor: Any) -> Any:
@@ -191,9 +238,9 @@ def _kernels(recording: Recording, times: Sequence[float], costs: CompiledCosts)
     parts = []
     for run in runs:
         moved = recording.traffic(run)
-        parts.append(_Part(costs.group_ns, _KERNEL_OFF))
+        parts.append(_Part("kernel", costs.group_ns, _KERNEL_OFF))
         stream_ns = costs.stream_ns(read=moved.read, written=moved.written, fresh=moved.fresh)
-        parts.append(_Part(stream_ns, _STREAM_OFF))
+        parts.append(_Part("stream", stream_ns, _STREAM_OFF))
         parts.extend(computed.part(number) for number in run)
         parts.extend(_reread(recording.ops[number], costs) for number in run[1:] if number not in computed.paired)
     return parts
@@ -202,10 +249,10 @@ def _kernels(recording: Recording, times: Sequence[float], costs: CompiledCosts)
 def _reread(op: Op, costs: CompiledCosts) -> _Part:
     """A reduction needs its whole row before the next operator: what it is given is written once and read once more."""
     if op.short not in _REDUCING or not op.reads:
-        return _Part(0.0, 1.0)
+        return _Part("reread", 0.0, 1.0)
     size = float(op.reads[0][2])
     ns = costs.stream_ns(read=size, written=size, fresh=(size,))
-    return _Part(ns, 1.0, low_ns=0.0, high_ns=2 * ns)
+    return _Part("reread", ns, 1.0, low_ns=0.0, high_ns=2 * ns)
 
 
 class _Computed:
@@ -253,17 +300,17 @@ class _Computed:
         """The time that this operator adds."""
         op = self._ops[number]
         if number in self._pairs.values():
-            return _Part(0.0, 1.0)
+            return _Part("none", 0.0, 1.0)
         if not self._is_costly(op):
-            return _Part(op.elements * self._costs.arithmetic_ns, _STREAM_OFF)
+            return _Part("arithmetic", op.elements * self._costs.arithmetic_ns, _STREAM_OFF)
         if number not in self._timed or number not in self._args:
             guess = 0.3 * self._times[number]
-            return _Part(guess, 1.0, low_ns=0.0, high_ns=self._times[number])
+            return _Part(op.short, guess, 1.0, low_ns=0.0, high_ns=self._times[number])
         found = self._alone(number)
         if found is None:
             took = self._times[number]
-            return _Part(took, 1.0, low_ns=_UNKNOWN_LOW * took, high_ns=_UNKNOWN_HIGH * took)
-        return _Part(found, _ALONE_OFF)
+            return _Part(op.short, took, 1.0, low_ns=_UNKNOWN_LOW * took, high_ns=_UNKNOWN_HIGH * took)
+        return _Part(op.short, found, _ALONE_OFF)
 
     def _alone(self, number: int) -> float | None:
         op, args = self._ops[number], list(self._args[number])

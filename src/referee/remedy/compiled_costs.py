@@ -49,23 +49,27 @@ class CompiledCosts:
         return self._compiled_ns(lambda x: x + 1, x)
 
     @cached_property
+    def _layer(self) -> tuple[Any, Any, Any]:
+        """Input, weight and bias of a small linear layer, the commonest product."""
+        torch = load_torch()
+        return torch.rand(16, 16), torch.eye(16), torch.zeros(16)
+
+    @cached_property
     def _products_ns(self) -> tuple[float, float]:
         """A call with eight small products, and one with pointwise work after each of them."""
-        torch = load_torch()
-        w = torch.eye(16)
-        x = torch.rand(16, 16)
+        linear = load_torch().nn.functional.linear
 
-        def plain(x: Any, w: Any) -> Any:
+        def plain(x: Any, w: Any, b: Any) -> Any:
             for _ in range(_PRODUCTS):
-                x = torch.mm(x, w)
+                x = linear(x, w, b)
             return x
 
-        def mixed(x: Any, w: Any) -> Any:
+        def mixed(x: Any, w: Any, b: Any) -> Any:
             for _ in range(_PRODUCTS):
-                x = torch.mm(x, w).relu()
+                x = linear(x, w, b).relu()
             return x
 
-        return self._compiled_ns(plain, x, w), self._compiled_ns(mixed, x, w)
+        return self._compiled_ns(plain, *self._layer), self._compiled_ns(mixed, *self._layer)
 
     @cached_property
     def group_ns(self) -> float:
@@ -76,18 +80,21 @@ class CompiledCosts:
     @cached_property
     def product_ns(self) -> float:
         """What a small product costs from the compiled wrapper more than issued one by one (may be below zero)."""
-        torch = load_torch()
-        w, x = torch.eye(16), torch.rand(16, 16)
+        linear = load_torch().nn.functional.linear
+        x, w, b = self._layer
 
         def eight() -> Any:
             y = x
             for _ in range(_PRODUCTS):
-                y = torch.mm(y, w)
+                y = linear(y, w, b)
             return y
 
-        alone = float(np.median(replay_ns(record(eight, device=self.device), device=self.device)))
+        with load_torch().no_grad():
+            recording = record(eight, device=self.device)
+        times = replay_ns(recording, device=self.device)
+        alone = [took for op, took in zip(recording.ops, times, strict=True) if op.kind == "product"]
         plain, _ = self._products_ns
-        return (plain - self.entry_ns) / _PRODUCTS - alone
+        return (plain - self.entry_ns - 2 * self.parameter_ns) / _PRODUCTS - float(np.median(alone))
 
     @cached_property
     def parameter_ns(self) -> float:
@@ -102,6 +109,26 @@ class CompiledCosts:
 
         x = torch.ones(16)
         return max(0.0, (self._compiled_ns(summed, x) - self._trivial_ns) / _MANY)
+
+    @cached_property
+    def module_ns(self) -> float:
+        """Checking one more module, its parameter left out."""
+        torch = load_torch()
+        model, x = torch.nn.Sequential(*[torch.nn.PReLU() for _ in range(_MANY)]), torch.ones(16)
+        whole_ns = self._compiled_ns(lambda x: model(x), x)
+        return max(0.0, (whole_ns - self._trivial_ns) / _MANY - self.parameter_ns)
+
+    @cached_property
+    def recurrent_ns(self) -> float:
+        """What a recurrent module, which the compiler leaves to eager, costs more inside a compiled function."""
+        torch = load_torch()
+        cells = torch.nn.LSTM(4, 4, batch_first=True).eval()
+        x = torch.rand(1, 1, 4)
+
+        def within(x: Any) -> Any:
+            return cells(x)[0][:, -1] + 1
+
+        return max(0.0, self._compiled_ns(within, x) - self._ns(lambda: within(x)))
 
     @cached_property
     def arithmetic_ns(self) -> float:

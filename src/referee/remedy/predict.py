@@ -185,7 +185,11 @@ def _compile(_: Fix, situation: Situation, content: Content, step_ns: float, mac
     if not recording.complete:
         return None  # too large to be held and issued once more
     return guess_compile(
-        recording, costs=CompiledCosts(situation.device), step_ns=step_ns, trains=bool(situation.seen.backward)
+        recording,
+        costs=CompiledCosts(situation.device),
+        step_ns=step_ns,
+        step=loaded.step,
+        trains=bool(situation.seen.backward),
     )
 
 

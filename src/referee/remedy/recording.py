@@ -219,9 +219,23 @@ def _size(tensor: Any) -> tuple[int, int, int]:
     return _memory(tensor), int(tensor.numel()), int(tensor.numel() * tensor.element_size())
 
 
-def replay_ns(recording: Recording, *, device: Device) -> list[float]:
+def replay_beside_ns(recording: Recording, step: Callable[[], object], *, device: Device) -> tuple[list[float], float]:
+    """Each operator's time, and that of the whole step called in between: what slows a machine slows both."""
+    whole: list[int] = []
+
+    def call() -> None:
+        start_ns = time.perf_counter_ns()
+        device.settle(step())
+        whole.append(time.perf_counter_ns() - start_ns)
+
+    times = replay_ns(recording, device=device, between=call)
+    return times, float(median(whole[1:] or whole))
+
+
+def replay_ns(recording: Recording, *, device: Device, between: Callable[[], object] = lambda: None) -> list[float]:
     """Each operator's time in its own place, in order: the median over rounds, issued as torch's own objects are.
 
+    ``between`` is called before each round.
     An operator that cannot be issued again (it reads a value back, it frees what it was given) counts as nothing.
     """
     from torch.utils._pytree import tree_map
@@ -234,6 +248,7 @@ def replay_ns(recording: Recording, *, device: Device) -> list[float]:
     waits = device.name != "cpu"
     with torch.no_grad():
         for done in range(_ROUNDS):
+            between()
             results: dict[int, list[Any]] = {}
 
             def value(item: Any, results: dict[int, list[Any]] = results) -> Any:
