@@ -128,17 +128,32 @@ def _noise(size: int) -> bytes:
 
 
 def rare_layouts() -> dict[str, bytes]:
-    """Files that no mutation of the others leads to: every fiftieth input is one of them."""
+    """Files that mutations of the others seldom lead to: every fiftieth input is one of them."""
     return {
+        "no events": b'{"traceEvents": []}' + b" " * LEAST_BYTES,
+        "no event that can be read": b'{"traceEvents": [{"ph": "X" "ts": 1}]}' + b" " * LEAST_BYTES,
         "gzip of nothing": gzip.compress(b"") + bytes(LEAST_BYTES),
         "zip of nothing": b"PK\5\6" + bytes(16) + LEAST_BYTES.to_bytes(2, "little") + bytes(LEAST_BYTES),
         "export of Nsight Systems": _export(rows=200),
         "export of no rows": _export(rows=0),
+        "export with bytes for a number": _export(rows=200, more=_BYTES_FOR_A_NUMBER),
+        "cut export": _export(rows=200)[:-5000],
         "another database": _database("CREATE TABLE people (name TEXT)"),
     }
 
 
-def _export(*, rows: int) -> bytes:
+_BYTES_FOR_A_NUMBER = (
+    "CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, totalMemory INT)",
+    "INSERT INTO TARGET_INFO_GPU VALUES (0, 'Fuzz', x'00ff')",
+)
+
+
+def small_archive() -> bytes:
+    """An archive of two members."""
+    return _packed("a.json", b"{}", more={"b.json": b"{}"})
+
+
+def _export(*, rows: int, more: tuple[str, ...] = ()) -> bytes:
     texts = "INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel'), (2, 'k'), (3, 'aten::add')"
     tables = (
         "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
@@ -155,7 +170,7 @@ def _export(*, rows: int) -> bytes:
             f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({at + 2000}, {at + 6000}, 0, 7, {row + 1}, {thread}, 2)",
             f"INSERT INTO NVTX_EVENTS VALUES ({at - 50}, {at + 990}, 59, 'step {row}', {thread + 5}, NULL)",
         ]
-    return _database(*tables, *filled)
+    return _database(*tables, *more, *filled)
 
 
 def _database(*statements: str) -> bytes:

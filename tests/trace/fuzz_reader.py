@@ -30,9 +30,10 @@ from pathlib import Path
 import referee.trace
 from referee.errors import PackageMissing, RefereeError, TraceError
 from referee.records.finding import CODES
+from referee.trace.columns import Trace
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also where this file is loaded by its path
-from fuzz_inputs import LEAST_BYTES, arm, layouts, make_bomb, make_input
+from fuzz_inputs import LEAST_BYTES, arm, layouts, make_bomb, make_input, small_archive
 
 __all__ = ["LEAST_BYTES", "answer", "layouts", "make_bomb", "try_seeds"]
 WATCHDOG_S = 10
@@ -94,8 +95,11 @@ class _Witness:
 # one input
 
 
-def answer(path: str) -> list[str]:
-    """What the reader says to the file: the finding codes, or the kind of error. Raises what must not be raised."""
+def answer(path: str, *, cache: str | None = None) -> list[str]:
+    """What the reader says to the file: the finding codes, or the kind of error. Raises what must not be raised.
+
+    With ``cache`` the file is read through it three times: to fill it, from it, and behind a damaged entry.
+    """
     from referee.analysis.diagnose import diagnose
     from referee.trace.reader import read_trace
 
@@ -103,12 +107,42 @@ def answer(path: str) -> list[str]:
         trace = read_trace(path)
     except RefereeError as error:
         return [_said(error)]
+    codes = [finding.code for finding in trace.findings]
+    if cache is not None:
+        codes += _through(path, cache, trace)
     report = diagnose(trace)
     if report.idle.host_starved_ns + report.idle.synchronised_ns + report.idle.dependency_ns + report.idle.other_ns != (
         report.totals.idle_ns
     ):
         raise AssertionError("the causes of idle time do not sum to it")
-    return [finding.code for finding in trace.findings] or ["no findings"]
+    return codes or ["no findings"]
+
+
+def _through(path: str, cache: str, trace: Trace) -> list[str]:
+    """Codes that only reading through a cache leads to. Raises if that gives another trace."""
+    from referee.trace.reader import read_trace
+
+    said = []
+    for turn in range(3):
+        found = read_trace(path, cache=cache)
+        said += [finding.code for finding in found.findings if finding.code == "not-cached"]
+        same = [finding for finding in found.findings if finding.code != "not-cached"] == list(trace.findings)
+        columns = ("start_ns", "end_ns", "name", "kind", "device", "stream", "correlation")
+        if not same or any(getattr(found.rows, one).tobytes() != getattr(trace.rows, one).tobytes() for one in columns):
+            raise AssertionError("a cache changes the answer")
+        if turn == 1:
+            _damage(Path(cache))
+    for entry in Path(cache).iterdir():
+        entry.unlink()
+    return said[:1]
+
+
+def _damage(cache: Path) -> None:
+    """Change one bit of every entry."""
+    for entry in cache.iterdir():
+        data = bytearray(entry.read_bytes())
+        data[len(data) // 2] ^= 1
+        entry.write_bytes(data)
 
 
 def _said(error: RefereeError) -> str:
@@ -124,13 +158,15 @@ def odd_request(seed: int, path: str) -> str:
     from referee.trace.source import find_traces
 
     folder = os.path.dirname(path)
-    hollow = os.path.join(folder, "hollow")
+    hollow, archive = os.path.join(folder, "hollow"), os.path.join(folder, "archive")
     os.makedirs(hollow, exist_ok=True)
+    with open(archive, "wb") as file:
+        file.write(small_archive())
     requests = (
         lambda: read_trace(f"{path}.missing"),
         lambda: read_trace(folder),
         lambda: read_trace("\0"),
-        lambda: read_trace(f"{path}!no-such-member.json"),
+        lambda: read_trace(f"{archive}!no-such-member.json"),
         lambda: read_trace("memory://nowhere/x.json"),
         lambda: read_trace(os.devnull),
         lambda: find_traces([hollow]),
@@ -146,6 +182,8 @@ def odd_request(seed: int, path: str) -> str:
     return "no findings"
 
 
+CACHE_EVERY = 10
+"""Every so many inputs are read through a cache as well."""
 ODD_EVERY = 100
 """Besides every so many inputs something is asked for that cannot be had."""
 
@@ -174,7 +212,8 @@ def try_seeds(
                 file.write(data)
             signal.alarm(WATCHDOG_S)
             try:
-                counts.update({*answer(path), "answered"})
+                cache = os.path.join(folder, "cache") if seed % CACHE_EVERY == 0 else None
+                counts.update({*answer(path, cache=cache), "answered"})
                 if seed % ODD_EVERY == 0:
                     odd_request(seed, path)
             except BaseException:  # noqa: BLE001 - whatever it is, it is the failure that is looked for
