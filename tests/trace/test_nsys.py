@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sqlite3
 from dataclasses import asdict
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from referee.analysis.diagnose import diagnose
+from referee.cli.main import main
 from referee.errors import TraceError
 from referee.trace.builder import TraceBuilder
-from referee.trace.columns import Kind, Trace
+from referee.trace.columns import NONE, Kind, Trace
+from referee.trace.details import read_details
 from referee.trace.reader import read_trace
+from referee.trace.source import find_traces
 from referee.trace.totals import kernels_per_step, totals
 
 PROCESS, OTHER = 77 << 24, 78 << 24
@@ -141,6 +145,44 @@ def test_processes_that_number_their_launches_alike(tmp_path: Path):
     for row in trace.rows.of(Kind.KERNEL):
         launch = trace.links.launch_of[row]
         assert trace.threads[trace.rows.thread[launch]][0] == trace.threads[trace.rows.thread[row]][0]
+
+
+def test_grids_and_bytes_are_read_on_demand(tmp_path: Path):
+    trace = read_trace(export(tmp_path / "report.sqlite"))
+    launches = read_details(trace).launches
+    kinds = [Kind(int(trace.rows.kind[row])) for row in launches.rows]
+    stated = zip(kinds, launches.grid.tolist(), launches.block.tolist(), launches.size_bytes.tolist(), strict=True)
+    assert sorted(stated) == sorted(
+        [(Kind.KERNEL, 8, 128, NONE)] * 4 + [(Kind.MEMCPY, 0, 0, 4096), (Kind.MEMSET, 0, 0, 64)]
+    )
+    (tmp_path / "report.sqlite").write_bytes(b"SQLite format 3\0 and no more")
+    assert len(read_details(trace).launches.rows) == 0
+
+
+def test_a_directory_gives_exports_and_names_other_databases(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report, other, folder = tmp_path / "report.sqlite", tmp_path / "other.sqlite", str(tmp_path)
+    export(report)
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE people (name TEXT)")
+    passed_over: list[str] = []
+    assert find_traces([folder], passed_over=passed_over) == [str(report)]
+    assert passed_over == [str(other)]
+    assert main(["trace", folder, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["message"] for one in found if one["code"] == "unreadable"] == [
+        f"{other} is an SQLite file, but no export of Nsight Systems: passed over."
+    ]
+    report.unlink()
+    with pytest.raises(TraceError, match="holds no trace"):
+        find_traces([folder])
+
+
+def test_a_checksum_that_is_wrong_is_said_of_an_export_too(tmp_path: Path):
+    data = bytearray(gzip.compress(export(tmp_path / "report.sqlite").read_bytes()))
+    data[-8] ^= 1
+    (tmp_path / "report.sqlite.gz").write_bytes(data)
+    trace = read_trace(tmp_path / "report.sqlite.gz")
+    assert "bad-checksum" in [finding.code for finding in trace.findings]
 
 
 def test_tables_and_columns_that_are_not_there(tmp_path: Path):

@@ -16,6 +16,7 @@ from referee.records.schema import write_atomically
 from referee.units import NS_PER_MS, parse_duration_ns
 
 if TYPE_CHECKING:
+    from referee.records.finding import Finding
     from referee.records.trace_report import TraceReport, TraceSet
     from referee.trace.columns import Trace
     from referee.trace.table import Answer
@@ -61,15 +62,33 @@ def run(args: argparse.Namespace) -> int:
     from referee.trace.source import find_traces
 
     keep_large_blocks()
-    paths = find_traces(args.paths, rank=args.rank)
+    others: list[str] = []
+    paths = find_traces(args.paths, rank=args.rank, passed_over=others)
     if args.sql or args.export or args.redact:
         return hand_out(paths, args, range_ns=range_ns)
     if len(paths) == 1:
+        from dataclasses import replace
+
         trace = read_part(paths[0], args, range_ns=range_ns)
+        trace = replace(trace, findings=(*trace.findings, *on_databases(others)))
         deliver(diagnose_as_asked(trace, args), args)
     else:
-        deliver(report_on_all(paths, args, range_ns=range_ns), args)
+        deliver(report_on_all(paths, args, range_ns=range_ns, more=on_databases(others)), args)
     return 0
+
+
+def on_databases(paths: Sequence[str]) -> tuple[Finding, ...]:
+    """A finding for each database of a directory that is no trace."""
+    from referee.records.finding import Finding
+
+    return tuple(
+        Finding(
+            code="unreadable",
+            severity="info",
+            message=f"{path} is an SQLite file, but no export of Nsight Systems: passed over.",
+        )
+        for path in paths
+    )
 
 
 def hand_out(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[int, int] | None) -> int:
@@ -138,8 +157,17 @@ def diagnose_as_asked(trace: Trace, args: argparse.Namespace) -> TraceReport:
     return diagnose(trace, unprofiled_step_ns=unprofiled_ns)
 
 
-def report_on_all(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[int, int] | None) -> TraceSet:
-    """The reports on several files and what they say together; an unreadable one is a finding, unless all are."""
+def report_on_all(
+    paths: Sequence[str],
+    args: argparse.Namespace,
+    *,
+    range_ns: tuple[int, int] | None,
+    more: tuple[Finding, ...] = (),
+) -> TraceSet:
+    """The reports on several files and what they say together; an unreadable one is a finding, unless all are.
+
+    ``more`` are findings on what was not read.
+    """
     from dataclasses import replace
 
     from referee.analysis.trace_set import judge_set
@@ -158,7 +186,7 @@ def report_on_all(paths: Sequence[str], args: argparse.Namespace, *, range_ns: t
     unreadable = tuple(
         Finding(code="unreadable", severity="warning", message=error.message, hint=error.hint) for error in errors
     )
-    return replace(together, findings=(*together.findings, *unreadable))
+    return replace(together, findings=(*together.findings, *unreadable, *more))
 
 
 def parse_range(text: str | None) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ file's text. What a file does not state, or what stands in a damaged stretch, is
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 
 from referee.errors import RefereeError
 from referee.trace.backward import FLOW, BackwardLinks, link_backward
+from referee.trace.blob import Blob
 from referee.trace.columns import NONE, IntColumn, RowNumbers, Trace
 from referee.trace.numbers import parse_ns
 from referee.trace.source import open_text
+from referee.trace.unpack import SQLITE
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
@@ -131,7 +134,7 @@ def read_details(trace: Trace) -> Details:
     found: dict[int, _Args] = {}
     instants: list[_Event] = []
     flows: list[_Event] = []
-    for place, event in enumerate(_events(trace.source)):
+    for place, event in _events(trace.source):
         if event.cat == FLOW and event.ph in ("s", "f"):
             flows.append(event)
         if event.args != _NOTHING:
@@ -170,15 +173,25 @@ def details_of(trace: Trace) -> Details:
     return found
 
 
-def _events(source: str) -> list[_Event]:
-    """The events of the file at ``source``; none where it is gone, damaged, or no trace."""
+def _events(source: str) -> Iterable[tuple[int, _Event]]:
+    """The events of the file at ``source`` and their places; none where it is gone, damaged, or no trace."""
     try:
         with open_text(source) as text:
+            if text.blob.read(0, len(SQLITE)) == SQLITE:
+                return _of_export(text.blob)
             data = text.blob.read(0, text.blob.size)
         body = data.removeprefix(_BOM).lstrip()
-        return _LIST.decode(body) if body.startswith(b"[") else _FILE.decode(body).traceEvents
+        return enumerate(_LIST.decode(body) if body.startswith(b"[") else _FILE.decode(body).traceEvents)
     except (RefereeError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return []
+        return ()
+
+
+def _of_export(blob: Blob) -> list[tuple[int, _Event]]:
+    """What an export of Nsight Systems says of its rows: grids, blocks and bytes alone."""
+    from referee.trace.nsys import read_arguments
+
+    stated = read_arguments(blob)
+    return [(place, _Event(args=_Args(grid=a.grid, block=a.block, size=a.size))) for place, a in stated.items()]
 
 
 def _launches(by_row: dict[int, _Args]) -> Launches:

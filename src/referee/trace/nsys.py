@@ -32,7 +32,18 @@ _OPERATOR = re.compile(r"(aten::[\w.]+|[\w:]+Backward\d*)(?:, (?:op_id|seq) = .*
 _LOW, _ID_BITS = 0xFFFFFF, 24
 """A global id holds the process in bits 24 to 47 and the thread in the lowest 24."""
 _MOST_NS = 1 << 62
+_UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
+"""What reading a damaged database raises."""
 _HINT = "Export the report with: nsys export --type sqlite REPORT.nsys-rep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What a row of a device says beyond the columns, as it is written; ``None`` where it is not."""
+
+    grid: list[Any] | None = None
+    block: list[Any] | None = None
+    size: Any = None
 
 
 @dataclass(kw_only=True)
@@ -51,17 +62,21 @@ class _Columns:
     categories: dict[str, int] = field(default_factory=dict)
     threads: dict[tuple[str, str], int] = field(default_factory=dict)
     processes: dict[int, int] = field(default_factory=dict)
+    arguments: dict[int, Arguments] = field(default_factory=dict)
+    """By the row's place; filled where they are asked for."""
     unusable: int = 0
 
     def add(
         self, category: str, name: str, start: Any, end: Any, thread: tuple[int, int | str], *, device: Any = NONE,
-        stream: Any = NONE, correlation: Any = None,
+        stream: Any = NONE, correlation: Any = None, arguments: Arguments | None = None,
     ) -> None:  # fmt: skip
         """One row; without an end it has no duration."""
         end = start if end is None else end
         if not (isinstance(start, int) and isinstance(end, int) and abs(start) < _MOST_NS and abs(end) < _MOST_NS):
             self.unusable += 1
             return
+        if arguments is not None:
+            self.arguments[len(self.start)] = arguments
         self.start.append(start)
         self.end.append(end)
         self.name.append(self.names.setdefault(name, len(self.names)))
@@ -93,10 +108,10 @@ def read_nsys(blob: Blob, *, source: str, provenance: Provenance | None = None) 
             reader = _Reader(database)
             reader.read()
             devices = reader.devices()
-    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         reason = " ".join(str(error).split())
         raise TraceError(f"{source} is an SQLite file that cannot be read: {reason}.", hint=_HINT) from error
-    if not reader.tables & {table for table, _ in _READERS}:
+    if not reader.is_export:
         raise TraceError(
             f"{source} is an SQLite file, but no export of Nsight Systems: none of its tables.", hint=_HINT
         )
@@ -104,6 +119,26 @@ def read_nsys(blob: Blob, *, source: str, provenance: Provenance | None = None) 
     if not columns.start:
         raise TraceError(f"{source} holds no events.", hint="Record with: nsys profile --trace=cuda,nvtx")
     return _assemble(columns, source=source, devices=devices, provenance=provenance)
+
+
+def read_arguments(blob: Blob) -> dict[int, Arguments]:
+    """What the rows of a device say beyond the columns, by their place; nothing if the database cannot be read."""
+    try:
+        with closing(_open(blob)) as database:
+            reader = _Reader(database, with_arguments=True)
+            reader.read()
+    except _UNREADABLE:
+        return {}
+    return reader.columns.arguments
+
+
+def is_export(blob: Blob) -> bool:
+    """Whether a database has a table of activities or ranges."""
+    try:
+        with closing(_open(blob)) as database:
+            return _Reader(database).is_export
+    except _UNREADABLE:
+        return False
 
 
 def _open(blob: Blob) -> sqlite3.Connection:
@@ -123,13 +158,19 @@ def _open(blob: Blob) -> sqlite3.Connection:
 class _Reader:
     """Takes the tables of a database, each by what it holds."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: sqlite3.Connection, *, with_arguments: bool = False) -> None:
         database.text_factory = lambda text: text.decode("utf-8", "replace")
         self._database = database
         # Views are not asked: what one computes may take for ever.
         self.tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self.columns = _Columns()
+        self._with_arguments = with_arguments
         self._strings: dict[Any, str] = {}
+
+    @property
+    def is_export(self) -> bool:
+        """Whether any table is one that is known."""
+        return bool(self.tables & {table for table, _ in _READERS})
 
     def read(self) -> None:
         """Read all tables that are known."""
@@ -165,7 +206,8 @@ class _Reader:
 
     def kernels(self, table: str) -> None:
         """Kernels."""
-        for row in self._device_rows(table, "demangledName", "shortName"):
+        shape = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+        for row in self._device_rows(table, "demangledName", "shortName", *(shape if self._with_arguments else ())):
             self._add_device("kernel", self._text(row["demangledName"], row["shortName"]), row)
 
     def graphs(self, table: str) -> None:
@@ -175,12 +217,12 @@ class _Reader:
 
     def copies(self, table: str) -> None:
         """Copies."""
-        for row in self._device_rows(table, "copyKind"):
+        for row in self._device_rows(table, "copyKind", *self._size()):
             self._add_device("gpu_memcpy", f"Memcpy {_COPIES.get(row['copyKind'], 'of another kind')}", row)
 
     def fills(self, table: str) -> None:
         """Fills."""
-        for row in self._device_rows(table):
+        for row in self._device_rows(table, *self._size()):
             self._add_device("gpu_memset", "Memset (Device)", row)
 
     def waits(self, table: str) -> None:
@@ -224,11 +266,18 @@ class _Reader:
     def _device_rows(self, table: str, *more: str) -> Iterator[dict[str, Any]]:
         return self._rows(table, "start", "end", "deviceId", "streamId", "correlationId", "globalPid", *more)
 
+    def _size(self) -> tuple[str, ...]:
+        return ("bytes",) if self._with_arguments else ()
+
     def _add_device(self, category: str, name: str, row: dict[str, Any]) -> None:
         process = _thread(row["globalPid"])[0]
+        arguments = None
+        if self._with_arguments:
+            grid, block = (_three(row, "grid"), _three(row, "block"))
+            arguments = Arguments(grid=grid, block=block, size=row.get("bytes"))
         self.columns.add(
             category, name, row["start"], row["end"], (process, f"stream {row['streamId']}"), device=row["deviceId"],
-            stream=row["streamId"], correlation=row["correlationId"],
+            stream=row["streamId"], correlation=row["correlationId"], arguments=arguments,
         )  # fmt: skip
 
 
@@ -243,6 +292,12 @@ _READERS = (
     ("PROFILER_OVERHEAD", _Reader.overhead),
 )
 """Table → how it is read."""
+
+
+def _three(row: dict[str, Any], what: str) -> list[Any] | None:
+    """A launch's size in three directions; one that is not written is 1."""
+    stated = [row.get(f"{what}{axis}") for axis in "XYZ"]
+    return None if stated[0] is None else [1 if one is None else one for one in stated]
 
 
 def _thread(global_id: Any) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 
 from referee.errors import TraceError
 from referee.records.provenance import Provenance
@@ -63,7 +64,8 @@ def _read(text: Text, *, source: str, lean: bool, provenance: Provenance | None)
     if text.blob.read(0, len(SQLITE)) == SQLITE:
         from referee.trace.nsys import read_nsys
 
-        return read_nsys(text.blob, source=source, provenance=provenance)
+        trace = read_nsys(text.blob, source=source, provenance=provenance)
+        return replace(trace, findings=(*Noticed.of(text).findings(trace.events), *trace.findings))
     return gather(text, source=source, lean=lean)
 
 

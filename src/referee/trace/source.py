@@ -18,7 +18,7 @@ from typing import Any
 
 from referee.errors import PackageMissing, TraceError
 from referee.trace.blob import Blob, FileBlob
-from referee.trace.unpack import TRACE_SUFFIXES, Scratch, Text, Unpacker
+from referee.trace.unpack import DATABASE_SUFFIX, TRACE_SUFFIXES, Scratch, Text, Unpacker
 
 SIDE_SUFFIXES = (".provenance.json", ".capture.json", ".memory.json", ".flops.json")
 """What Referee writes beside a trace: none of them is one."""
@@ -119,15 +119,19 @@ def _copied(file: Any, stack: ExitStack) -> Blob:
     return FileBlob(scratch.descriptor)
 
 
-def find_traces(paths: Sequence[str | os.PathLike[str]], *, rank: int | None = None) -> list[str]:
+def find_traces(
+    paths: Sequence[str | os.PathLike[str]], *, rank: int | None = None, passed_over: list[str] | None = None
+) -> list[str]:
     """The traces that ``paths`` name: directories are searched, patterns expanded, everything else is taken as it is.
 
-    ``rank`` keeps the files whose name says that rank. Raises :class:`~referee.errors.TraceError` where none is found.
+    ``rank`` keeps the files whose name says that rank; ``passed_over`` collects the databases in directories that are
+    no exports of Nsight Systems. Raises :class:`~referee.errors.TraceError` where no trace is found.
     """
+    others: list[str] = [] if passed_over is None else passed_over
     found: list[str] = []
     for path in [os.fspath(path) for path in paths]:
         if os.path.isdir(path):
-            found.extend(_in_directory(Path(path)))
+            found.extend(_in_directory(Path(path), others))
         elif _PATTERN.search(path) and not os.path.exists(path) and not _URL.match(path):
             found.extend(_matching(path))
         else:
@@ -143,13 +147,26 @@ def find_traces(paths: Sequence[str | os.PathLike[str]], *, rank: int | None = N
     return chosen
 
 
-def _in_directory(folder: Path) -> list[str]:
-    """The trace files in a directory, by name, those of subdirectories included."""
+def _in_directory(folder: Path, others: list[str]) -> list[str]:
+    """The trace files in a directory, by name, those of subdirectories included; other databases go to ``others``."""
     files = (path for path in folder.rglob("*") if path.name.endswith(TRACE_SUFFIXES) and path.is_file())
-    found = sorted(os.fspath(path) for path in files if not path.name.endswith(SIDE_SUFFIXES))
+    named = sorted(os.fspath(path) for path in files if not path.name.endswith(SIDE_SUFFIXES))
+    strangers = [path for path in named if path.endswith(DATABASE_SUFFIX) and not _is_export(path)]
+    others += strangers
+    found = [path for path in named if path not in strangers]
     if not found:
         raise TraceError(f"{folder} holds no trace: no file in it ends in {', '.join(TRACE_SUFFIXES)}.")
     return found
+
+
+def _is_export(path: str) -> bool:
+    from referee.trace.nsys import is_export
+
+    try:
+        with ExitStack() as stack:
+            return is_export(_local(path, stack))
+    except TraceError:
+        return True  # reading it will say why it cannot be read
 
 
 def _matching(pattern: str) -> list[str]:

@@ -29,7 +29,8 @@ BOMB_BYTES = 1 << 28
 BOMB_RATIO = 400
 """Text of more than ``BOMB_BYTES`` that is more than this many times the compressed bytes it came from is no trace: the
 recorded ones shrink 10 to 35 times, copies of one step laid end to end some 100 times, and blanks 1,030 times."""
-TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite")
+DATABASE_SUFFIX = ".sqlite"
+TRACE_SUFFIXES = (".json", ".json.gz", ".json.zst", DATABASE_SUFFIX)
 
 
 @dataclass(frozen=True, kw_only=True)
