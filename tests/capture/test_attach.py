@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -186,7 +188,28 @@ def test_a_script_without_steps_is_a_clear_sentence(tmp_path: Path) -> None:
     assert record.findings[0].message == (
         "No iteration was found in script.py: no optimizer stepped, and no module was called twice."
     )
+    assert all("--boundary" in finding.hint for finding in record.findings)
     assert not list((tmp_path / "out").glob("*.gz"))
+
+
+def test_a_script_that_exits_before_its_first_step_says_so(tmp_path: Path) -> None:
+    record = run(tmp_path, "raise SystemExit(3)")
+    words = [finding.message for finding in record.findings]
+    assert words[0].endswith("was called twice until the script exited with status 3.")
+    assert words[1] == "No iteration was completed until the script exited with status 3, so nothing was recorded."
+
+
+def test_a_profiler_of_the_scripts_own_before_the_first_window_is_quiet(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import torch\nwith torch.profiler.profile():\n    torch.ones(1)\n")
+    unset = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
+    words = [sys.executable, "-m", "referee", "profile", str(script), "--out", str(tmp_path / "out")]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, env=unset)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines() == [
+        "referee: No iteration was found in script.py: no optimizer stepped, and no module was called twice. "
+        "Name what ends an iteration (--boundary): optimizer:CLASS, module:CLASS or function:NAME."
+    ]
 
 
 def test_a_script_that_raises_is_one_sentence_with_its_line(tmp_path: Path) -> None:

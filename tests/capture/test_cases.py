@@ -17,7 +17,8 @@ from referee.capture import Capture, Plan, capture, cost
 from referee.capture.findings import judge_capture
 from referee.capture.rows import decode, nest
 from referee.device.registry import open_device
-from referee.errors import OptionError
+from referee.errors import OptionError, StepError
+from referee.records import schema
 from referee.records.capture import Capture as Record
 from referee.records.capture import CaptureFile, CaptureOptions, Integrity
 
@@ -215,6 +216,52 @@ def test_first_trace_early_later_ones_rare(tmp_path: Path) -> None:
     ):
         record = take(lambda: torch.ones(1), tmp_path, plan=plan, iterations=1200)
         assert [file.iterations for file in record.files] == [(10,), (510,), (1010,)]
+
+
+def test_memory_with_shapes_in_a_loop_of_the_users_own_is_refused_plainly(tmp_path: Path) -> None:
+    """Nobody can run that loop again, so there is no second pass: no timeline, and how to get one."""
+    options = CaptureOptions(shapes=True, memory=True)
+    taken = Capture(out_dir=tmp_path, name="t", plan=Plan.of(wait=0, active=2), options=options, calibrate=False)
+
+    def loop() -> None:
+        with taken:
+            for _ in taken.over(range(3)):
+                torch.ones(1)
+
+    with pytest.warns(
+        UserWarning, match=r"No memory timeline was written, because shapes were.*in a capture of its own"
+    ):
+        loop()
+    assert taken.result is not None
+    (finding,) = taken.result.findings
+    assert (finding.code, finding.severity, finding.evidence["second_pass"]) == ("memory-invalid", "warning", None)
+    assert not list(tmp_path.glob("*.memory.json"))
+
+
+def test_a_step_that_raises_in_the_second_pass_keeps_the_trace(tmp_path: Path) -> None:
+    """The plan needs iterations 0 to 3; the second pass warms up once (4) and raises in its first recorded one (5)."""
+    calls = iter(range(100))
+
+    def step() -> object:
+        if next(calls) == 5:
+            raise ValueError("bad batch")
+        return torch.ones(1)
+
+    options = CaptureOptions(shapes=True, memory=True)
+    with pytest.raises(StepError) as caught:
+        take(step, tmp_path, plan=Plan.of(wait=1, warmup=1, active=2), options=options)
+    assert caught.value.message == (
+        "The step raised ValueError in iteration 5, in the second pass, for memory without shapes: bad batch."
+    )
+    assert "2 iterations (2 to 3) had been recorded and saved" in caught.value.hint
+    record = schema.load(tmp_path / "t.capture.json")
+    assert isinstance(record, Record)
+    assert [file.iterations for file in record.files] == [(2, 3)]
+    assert ops_in(record.files[0].path, "aten::ones") == 2
+    assert [finding.code for finding in record.findings] == ["memory-invalid"]
+    assert record.findings[0].message.startswith("No memory timeline was written")
+    assert not torch.autograd._profiler_enabled()
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_memory_with_shapes_is_taken_in_a_second_pass(tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ from referee.capture.export import Place
 from referee.capture.profiler import DEFAULT_PLAN, check_name
 from referee.capture.schedule import Plan
 from referee.capture.session import Session, collect_provenance
+from referee.capture.torch_window import quiet_kineto
 from referee.errors import OptionError, RefereeError, StepError, TargetError
 from referee.records.capture import Capture, CaptureOptions
 from referee.records.finding import Finding
 
 _MARK = "__referee_step__"
+_NAME_IT = "Name what ends an iteration (--boundary): optimizer:CLASS, module:CLASS or function:NAME."
 
 
 class _PlanComplete(BaseException):
@@ -73,7 +75,10 @@ def attach(
         options=options,
         provenance=collect_provenance(opened, plan=plan, options=options, dtype="none seen", shapes=(), target=target),
         calibrate=calibrate,
+        unstepped_hint=_NAME_IT,
     )
+    # The script may open a profiler before the first window does.
+    quiet_kineto()
     run = _Attached(session=session, boundary=step, last=None if run_to_end else plan.needed())
     ended_by = run.execute(code, path, args)
     return run.close(path, ended_by=ended_by)
@@ -130,7 +135,7 @@ class _Attached:
         """The record, with a finding that says what was taken as a step."""
         findings: tuple[Finding, ...] = ()
         if not self._took:
-            findings = (_never_stepped(path, self._boundary),)
+            findings = (_never_stepped(path, self._boundary, ended_by),)
         elif not self._boundary.name:
             findings = (_guessed(path, self._took, self.session.recorder.iteration),)
         return self.session.close(ended_by=ended_by, findings=findings)
@@ -174,11 +179,11 @@ def _guessed(path: Path, took: str, iterations: int) -> Finding:
         severity="info",
         message=f"An iteration of {path.name} is taken to run {took}.",
         evidence={"boundary": took, "iterations": iterations},
-        hint="Name another with optimizer:CLASS, module:CLASS or function:NAME.",
+        hint="Name another (--boundary) with optimizer:CLASS, module:CLASS or function:NAME.",
     )
 
 
-def _never_stepped(path: Path, boundary: Boundary) -> Finding:
+def _never_stepped(path: Path, boundary: Boundary, ended_by: str) -> Finding:
     looked_for = {
         "optimizer": f"{boundary.name or 'an optimizer'} never stepped",
         "module": f"no module {boundary.name} was called" if boundary.name else "no module was called",
@@ -187,9 +192,9 @@ def _never_stepped(path: Path, boundary: Boundary) -> Finding:
     return Finding(
         code="step-missing",
         severity="warning",
-        message=f"No iteration was found in {path.name}: {looked_for}.",
+        message=f"No iteration was found in {path.name}: {looked_for}{f' until {ended_by}' if ended_by else ''}.",
         evidence={"boundary": boundary.kind},
-        hint="Name the step with optimizer:CLASS, module:CLASS or function:NAME.",
+        hint=_NAME_IT,
     )
 
 

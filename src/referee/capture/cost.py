@@ -4,7 +4,7 @@ The profiler's records are made on the thread that dispatches, so a step with ma
 what its records cost. One figure per row does not carry over from step to step: an optimizer that loops over its
 parameters pays 0.28 µs a row, a training step 0.4 to 0.75 µs (torch 2.13, one thread). The difference is the backward
 pass: the engine makes up each node's name anew for the profiler (demangles it, and prints it into a string), which
-costs another 0.6 to 0.9 µs a node. So the chain is calibrated forward, without a tape, for the cost of an operator
+costs another 0.7 to 1.25 µs a node. So the chain is calibrated forward, without a tape, for the cost of an operator
 row, and backward for what a node costs beyond its rows; with stacks or modules, calls of functions and of modules are
 calibrated as well. Marking an iteration sweeps the inner caches, which costs the iteration behind it 10 to 25 µs, an
 eighth of a short step: measured on one link of the chain. What remains is cache too: an operator amid large ones pays

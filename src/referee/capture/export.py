@@ -112,7 +112,7 @@ def _write_beside(window: TorchWindow, file: TraceFile | None, *, place: Place, 
     written: dict[str, bytes] = {}
     options = window.options
     # With shapes every operand is kept alive, so such a timeline would be wrong; see write_memory.
-    if options.memory and not (options.shapes or options.flops) and file is not None:
+    if options.memory and not options.spoils_memory and file is not None:
         written["memory.json"] = timelines_json(memory_timelines(file))
     if window.options.stacks and file is not None:
         written["folded"] = folded_text(fold_stacks(file))

@@ -22,14 +22,16 @@ def judge_capture(
     options: CaptureOptions,
     ended_by: str = "",
     memory_path: str = "",
+    unstepped_hint: str = "",
 ) -> tuple[Finding, ...]:
     """Everything that is to be said of a finished capture.
 
     ``activity`` is the device activity that was asked for (``CUDA``), if any; ``ended_by`` says in a few words what
-    ended the run early, if anything did; ``memory_path`` is the timeline of a second pass for memory, if one was taken.
+    ended the run early, if anything did; ``memory_path`` is the timeline of a second pass for memory, if one was taken;
+    ``unstepped_hint`` is the mend where no iteration was ever completed.
     """
     found: list[Finding] = []
-    found += _nothing_recorded(plan, iterations_run, files)
+    found += _nothing_recorded(plan, iterations_run, files, ended_by, unstepped_hint)
     found += _missing_steps(plan, iterations_run, files, ended_by)
     for file in files:
         if file.integrity is None:
@@ -44,14 +46,19 @@ def judge_capture(
     return tuple(found)
 
 
-def _nothing_recorded(plan: Plan, run: int, files: Sequence[CaptureFile]) -> Iterable[Finding]:
+def _nothing_recorded(
+    plan: Plan, run: int, files: Sequence[CaptureFile], ended_by: str, unstepped_hint: str
+) -> Iterable[Finding]:
     if files:
         return
     hint = f"Run at least {plan.first_recorded() + 1} iterations, or let the plan begin earlier."
-    message = nothing_recorded(plan, run).replace(" are run", " were run").replace(" is run", " was run")
+    until = f" until {ended_by}" if ended_by else ""
+    message = (
+        nothing_recorded(plan, run).replace("s are run", f"s were run{until}").replace("n is run", f"n was run{until}")
+    )
     if run == 0:
-        message = "No iteration was completed, so nothing was recorded."
-        hint = "In a loop of your own, call step() on the capture at the end of each iteration."
+        message = f"No iteration was completed{until}, so nothing was recorded."
+        hint = unstepped_hint
     evidence: dict[str, Scalar] = {"iterations_run": run, "first_recorded": plan.first_recorded()}
     yield Finding(code="nothing-recorded", severity="fatal", message=message, evidence=evidence, hint=hint)
 
@@ -144,16 +151,20 @@ def _no_device_rows(files: Sequence[CaptureFile], activity: str) -> Iterable[Fin
 
 
 def _memory_invalid(files: Sequence[CaptureFile], options: CaptureOptions, second: str) -> Iterable[Finding]:
-    if not (files and options.memory and (options.shapes or options.flops)):
+    if not (files and options.spoils_memory):
         return
     held = max(file.memory_growth_bytes or 0 for file in files)
     why = "shapes were" if options.shapes else "FLOPs, and with them shapes, were"
-    held_words = f"until the file is written (the process grew by {format_bytes(held)})"
+    kept = (
+        f"because {why} recorded, which keeps every operand alive until the file is written (the process grew by "
+        f"{format_bytes(held)})"
+    )
+    first = f"Memory figures of this capture are too high, {kept}. A second pass without them was taken: {second}."
+    alone = f"No memory timeline was written, {kept}: the memory rows in the trace are too high."
     yield Finding(
         code="memory-invalid",
         severity="info" if second else "warning",
-        message=f"Memory figures of this capture are too high, because {why} recorded, which keeps every operand alive "
-        f"{held_words}." + (f" A second pass without them was taken: {second}." if second else ""),
+        message=first if second else alone,
         evidence={"memory_growth_bytes": held, "options": options.words(), "second_pass": second or None},
         hint="Read memory from the second pass alone."
         if second

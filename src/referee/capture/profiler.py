@@ -84,10 +84,18 @@ def capture(
     except Exception as error:
         session.close(unprofiled_ns=samples, ended_by="the step raised")
         raise StepError(
-            f"The step raised {type(error).__name__} in iteration {session.recorder.iteration}: {error}.",
+            f"The step raised {type(error).__name__} in {_where(session)}: {error}.",
             hint=session.saved_words(),
         ) from error
     return session.close(unprofiled_ns=samples)
+
+
+def _where(session: Session) -> str:
+    """Which iteration runs now, in words: one of the plan, or one of those run after it."""
+    planned, further = session.recorder.iteration, session.further
+    if not session.in_second_pass:
+        return f"iteration {planned + further}"
+    return f"iteration {planned + further}, in the second pass, for memory without shapes"
 
 
 def _run(

@@ -80,6 +80,7 @@ class Session:
         options: CaptureOptions,
         provenance: Provenance,
         calibrate: bool = True,
+        unstepped_hint: str = "In a loop of your own, call step() on the capture at the end of each iteration.",
     ) -> None:
         self._job = find_job()
         if self._job is not None:
@@ -88,8 +89,11 @@ class Session:
         place.prepare()
         self.place, self.plan = place, plan
         self.files: list[CaptureFile] = []
+        self.further = 0
+        """Iterations that were run after the plan was complete, for memory alone."""
+        self.in_second_pass = False
         self._device, self._options, self._provenance = device, options, provenance
-        self._calibrate = calibrate
+        self._calibrate, self._unstepped_hint = calibrate, unstepped_hint
         self._step_ns: list[int] = []
         self._memory_path = ""
         self.recorder = Recorder(
@@ -121,20 +125,24 @@ class Session:
 
         The iterations of one cycle are run once more, after the plan is complete.
         """
-        options = self._options
-        if not (self.files and options.memory and (options.shapes or options.flops)):
+        if not (self.files and self._options.spoils_memory):
             return
+        self.in_second_pass = True
         cycle = Cycle(warmup_from=0, first=1, end=1 + self.plan.record.active)
         window = TorchWindow(cycle, device_name=self._device.name, options=CaptureOptions(memory=True))
         window.start(0)
         try:
-            for _ in range(cycle.end):
-                self._device.settle(step())
-                window.step()
+            try:
+                for _ in range(cycle.end):
+                    self._device.settle(step())
+                    self.further += 1
+                    window.step()
+            finally:
+                window.stop()
+            path = write_memory(window, place=self.place, cycle=len(self.files) - 1)
         finally:
-            window.stop()
-        path = write_memory(window, place=self.place, cycle=len(self.files) - 1)
-        window.release()
+            window.release()
+        self.in_second_pass = False
         if path is not None:
             self._memory_path = path
             self.files[-1] = replace(self.files[-1], beside=(*self.files[-1].beside, path))
@@ -160,6 +168,7 @@ class Session:
             options=self._options,
             ended_by=ended_by,
             memory_path=self._memory_path,
+            unstepped_hint=self._unstepped_hint,
         )
         record = Capture(
             name=self.place.name,

@@ -23,6 +23,11 @@ _SNAPSHOT_ENTRIES = 100_000
 _DEVICE_ACTIVITIES = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA", "hpu": "HPU"}
 
 
+def quiet_kineto() -> None:
+    """Keep Kineto from reporting each start and stop on standard error; heeded before its first session alone."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+
+
 def device_activity(device_name: str) -> str | None:
     """The profiler activity that records rows of this device; ``None`` where the profiler has none for it."""
     return _DEVICE_ACTIVITIES.get(device_name.partition(":")[0])
@@ -35,8 +40,7 @@ class TorchWindow:
         import torch
         from torch.profiler import ProfilerAction, ProfilerActivity
 
-        # Kineto reports each start and stop on standard error unless told otherwise before its first session.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        quiet_kineto()
         if torch.autograd._profiler_enabled():
             raise UserError(
                 "Another torch profiler is running already, and only one can run at a time.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from referee.cli.live import add_target_arguments, meet, open_live, require_torch
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
 from referee.cli.progress import Progress
-from referee.errors import OptionError
+from referee.errors import OptionError, UserError
 from referee.units import format_bytes, format_ns
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
             progress=Progress(enabled=not args.no_progress),
         )
         name = target.name
+    require_recorded(capture)
     from referee.records.profile import Profile
 
     reports = tuple(read_back(file.path) for file in capture.files)
@@ -134,6 +135,8 @@ def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, 
     for number, cycle in enumerate(plan.dry_run(length).recorded, 1):
         last = f" to {cycle[-1]}" if len(cycle) > 1 else ""
         sys.stdout.write(f"file {number}: iteration {cycle[0]}{last} of {length} (the first is iteration 0)\n")
+    if options.spoils_memory:
+        sys.stdout.write(memory_apart(plan, script=script))
     if script or (args.target is None and args.stmt is None):
         return 0
     device, target = open_live(args)
@@ -152,6 +155,13 @@ def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, 
     return 0
 
 
+def memory_apart(plan: Plan, *, script: bool) -> str:
+    """What becomes of memory beside shapes, in a line."""
+    if script:
+        return "no memory timeline: shapes keep tensors alive; record --memory in a run of its own\n"
+    return f"then {1 + plan.record.active} iterations more, for memory without shapes (they keep tensors alive)\n"
+
+
 def show_costs() -> int:
     """What recording costs here per operator, for each option."""
     require_torch()
@@ -165,6 +175,14 @@ def show_costs() -> int:
         per_row = f"{format_ns(cost.per_row_ns)} per operator row ({interval})"
         sys.stdout.write(f"{cost.options.words():>10}  {', '.join((per_row, *more))}\n")
     return 0
+
+
+def require_recorded(capture: Capture) -> None:
+    """Refuse to answer from nothing: one sentence that says why no iteration was recorded, and the mend."""
+    if capture.files:
+        return
+    why = next(finding for finding in capture.findings if finding.severity != "info")
+    raise UserError(why.message, hint=why.hint)
 
 
 def record_script(args: argparse.Namespace, *, plan: Plan, options: CaptureOptions, out_dir: Path) -> Capture:

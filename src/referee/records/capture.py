@@ -39,6 +39,11 @@ class CaptureOptions:
         """The options that are on, as they are written: ``shapes, stacks``; ``none`` where all are off."""
         return ", ".join(field.name for field in fields(self) if getattr(self, field.name)) or "none"
 
+    @property
+    def spoils_memory(self) -> bool:
+        """Whether memory is asked for beside shapes (which FLOPs need too): they keep alive what would be freed."""
+        return self.memory and (self.shapes or self.flops)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilerCost:
