@@ -165,3 +165,10 @@ def test_remedies_follow_the_verdict_and_are_ranked(traces_dir: Path) -> None:
         highs = [remedy.high_ns for remedy in report.remedies if remedy.high_ns is not None]
         assert highs == sorted(highs, reverse=True)
     assert _report(traces_dir / "a100_kernels_missing.json.gz").remedies == ()
+
+
+def test_a_file_without_device_rows_lists_the_devices_that_it_names(traces_dir: Path) -> None:
+    report = diagnose(read_trace(traces_dir / "a100_launches_without_kernels.json.gz"))
+    assert report.verdict.regime == "cannot-tell"
+    assert {device.name for device in report.devices} == {"NVIDIA A100-PG509-200"}
+    assert [(d.device, d.device_rows, d.window_ns) for d in report.devices] == [(number, 0, 0) for number in range(8)]

@@ -5,6 +5,7 @@ Timeline, then the host against the device, then kernels per step, then the null
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 from referee.analysis.regime import (
@@ -13,7 +14,7 @@ from referee.analysis.regime import (
     NAMES_FRAC,
     Decision,
     decide,
-    decide_by_shares,
+    decide_by_clocks,
     what_is_missing,
 )
 from referee.analysis.shares import without_first_time
@@ -27,7 +28,10 @@ DEEP_QUEUE = 10
 
 
 def judge(study: Study) -> Verdict:
-    """The verdict on a trace, with its evidence."""
+    """The verdict on a trace, with its evidence; rows that cannot be believed are set aside."""
+    if study.judged is not study:
+        verdict = judge(study.judged)
+        return replace(verdict, evidence=(_set_aside(study), *verdict.evidence))
     decision = decide(study.trace, study.totals, study.shares)
     if study.totals.device_rows == 0:
         return Verdict(
@@ -51,16 +55,27 @@ def judge(study: Study) -> Verdict:
     )
 
 
+def _set_aside(study: Study) -> Evidence:
+    before, after = study.totals.window_ns, study.judged.totals.window_ns
+    return Evidence(
+        name="timeline: rows far from all others, set aside",
+        value=int(study.stray.size),
+        unit="rows",
+        so=f"the window is {format_ns(before)} with them and {format_ns(after)} without",
+    )
+
+
 COLD_FRAC = 0.05
 """First-time costs of this share of the window are worth a second verdict without them."""
 
 
 def judge_warm(study: Study) -> Verdict | None:
     """The verdict on what remains when first-time costs are taken out of the window; ``None`` where they are small."""
+    study = study.judged
     if what_is_missing(study.trace, study.totals) is not None or study.shares.frac("first-time costs") < COLD_FRAC:
         return None
     shares = without_first_time(study.shares)
-    decision = decide_by_shares(shares)
+    decision = decide_by_clocks(shares)
     cold_ns = study.shares.window_ns - shares.window_ns
     first = shares.losses[0]
     evidence = (

@@ -8,6 +8,7 @@ import numpy as np
 
 from referee.analysis.regime import what_is_missing
 from referee.analysis.steps import lead_findings
+from referee.analysis.stray import stray_finding
 from referee.analysis.study import DETAILED_EVENTS, Study
 from referee.records.finding import Finding, Scalar
 from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE
@@ -22,6 +23,7 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
     return (
         *study.trace.findings,
         *_missing(study),
+        *_stray(study),
         *_calls_without_rows(study),
         *_unlinked(study),
         *_unseen(study),
@@ -29,6 +31,13 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
         *lead_findings(study.steps),
         *_left_out(study),
     )
+
+
+def _stray(study: Study) -> tuple[Finding, ...]:
+    if not study.stray.size:
+        return ()
+    rest_ns = study.judged.totals.window_ns
+    return (stray_finding(study.trace, study.stray, window_ns=study.totals.window_ns, rest_ns=rest_ns),)
 
 
 def _left_out(study: Study) -> tuple[Finding, ...]:

@@ -34,6 +34,11 @@ def decide(trace: Trace, totals: Totals, shares: Shares) -> Decision:
     missing = what_is_missing(trace, totals)
     if missing is not None:
         return Decision(regime="cannot-tell", because=missing)
+    return decide_by_clocks(shares)
+
+
+def decide_by_clocks(shares: Shares) -> Decision:
+    """The regime from the shares, unless clocks that disagree may have made up what names it."""
     if _clocks_decide(shares):
         return Decision(regime="cannot-tell", because="rows-before-launch")
     return decide_by_shares(shares)

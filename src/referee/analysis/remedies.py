@@ -209,8 +209,9 @@ def _find_the_pause(study: Study, steps: int) -> Iterator[Remedy]:
 
 
 def _less_device_work(study: Study, steps: int) -> Iterator[Remedy]:
-    if decide(study.trace, study.totals, study.shares).regime == "compute-bound" or (
-        study.shares.busy_frac >= 1 - NAMES_FRAC
+    judged = study.judged
+    if decide(judged.trace, judged.totals, judged.shares).regime == "compute-bound" or (
+        judged.shares.busy_frac >= 1 - NAMES_FRAC
     ):
         yield _remedy(
             "Give the device less to do: lower precision and fused operators",

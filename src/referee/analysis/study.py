@@ -15,6 +15,7 @@ from referee.analysis.roofline import Roofline, roofline
 from referee.analysis.shares import Shares, share_out
 from referee.analysis.step_regimes import with_regimes
 from referee.analysis.steps import step_reports
+from referee.analysis.stray import stray_rows
 from referee.analysis.timeline import partition_busy
 from referee.analysis.traffic import price_traffic
 from referee.analysis.utilisation import utilisation
@@ -31,8 +32,9 @@ from referee.records.trace_report import (
     Totals,
     Utilisation,
 )
-from referee.trace.columns import Trace
+from referee.trace.columns import RowNumbers, Trace
 from referee.trace.details import Details
+from referee.trace.select import leave_out
 from referee.trace.totals import totals
 
 DETAILED_EVENTS = 200_000
@@ -56,6 +58,16 @@ class Study:
     def works(self) -> tuple[Work, ...]:
         """The device rows of each device."""
         return work_by_device(self.trace)
+
+    @cached_property
+    def stray(self) -> RowNumbers:
+        """Rows that cannot be believed and set the window."""
+        return stray_rows(self.trace, self.works)
+
+    @cached_property
+    def judged(self) -> Study:
+        """What the verdict is on: this trace, or one without its stray rows."""
+        return Study(leave_out(self.trace, self.stray)) if self.stray.size else self
 
     @cached_property
     def gaps(self) -> tuple[Gaps, ...]:

@@ -19,8 +19,8 @@ MOST_LATENCY_NS = 20 * NS_PER_US
 """No launch path known takes longer by itself: H100 1.7, A100 about 0, MI210 5.8, MI300 14-16 µs."""
 CLEAR_GAP_NS = 2 * NS_PER_US
 """Queued rows follow one another within a microsecond or two."""
-FEWEST_SHOWN = 10
-"""Fewer rows that end a gap show no latency."""
+FEWEST_SHOWN = 5
+"""Fewer rows that end a gap show no latency: of five, the quartiles leave out one at either end."""
 
 
 @dataclass(frozen=True, eq=False)

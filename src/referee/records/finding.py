@@ -118,6 +118,7 @@ CODES: dict[str, str] = {
     "rows-before-launch": "device rows start before their launch: the clocks are skewed",
     "stream-overlap": "device rows of one stream overlap",
     "zero-duration": "device rows have no duration",
+    "stray-rows": "a few device rows that cannot be believed lie far from all others and set the window",
     "profiler-overhead": "the profiler's own work takes a share of the window",
     "unknown-category": "rows of a category that is not known were kept but not interpreted",
     "overlapping-steps": "steps overlap",

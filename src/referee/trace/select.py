@@ -50,6 +50,13 @@ def select(
     return trace
 
 
+def leave_out(trace: Trace, rows: RowNumbers) -> Trace:
+    """The trace without some rows."""
+    keep = np.ones(len(trace.rows), np.bool_)
+    keep[rows] = False
+    return _narrow(trace, keep)
+
+
 def find_step(trace: Trace, wanted: str) -> tuple[Step, ...]:
     """The steps that ``wanted`` names: a step's number or whole name, else every row of an annotation of that name."""
     numbered = [step for step in trace.steps if step.name == wanted or step.name.rpartition("#")[2].strip() == wanted]

@@ -52,7 +52,11 @@ def totals(trace: Trace) -> Totals:
 
 
 def device_totals(trace: Trace) -> tuple[DeviceTotals, ...]:
-    """The totals of each device that has rows, by its number."""
+    """The totals of each device that has rows, by its number.
+
+    Of a file without device rows: those that its device properties name, with nothing on them, so that a reader sees
+    what was to be recorded. Otherwise every idle neighbour in the machine would be listed.
+    """
     rows = trace.rows
     device_rows = rows.of(*DEVICE_KINDS)
     named = {device.ordinal: device.name for device in trace.devices}
@@ -60,13 +64,13 @@ def device_totals(trace: Trace) -> tuple[DeviceTotals, ...]:
         _one_device(
             rows, device_rows[rows.device[device_rows] == device], device=int(device), name=named.get(int(device))
         )
-        for device in np.unique(rows.device[device_rows])
+        for device in (np.unique(rows.device[device_rows]) if len(device_rows) else sorted(named))
     )
 
 
 def _one_device(rows: Rows, own: RowNumbers, *, device: int, name: str | None) -> DeviceTotals:
     start, end = rows.start_ns[own], rows.end_ns[own]
-    busy, window = measure(union(start, end)), int(end.max()) - int(start.min())
+    busy, window = measure(union(start, end)), int(end.max()) - int(start.min()) if len(own) else 0
     return DeviceTotals(
         device=device,
         name=name,
