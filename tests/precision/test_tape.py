@@ -144,6 +144,55 @@ def test_a_step_that_writes_into_its_result_is_followed() -> None:
     assert counted(derived_casts(here.tape.reached())) == counted(here.recording.casts)
 
 
+def write_by_index(held: Any, made: Any) -> None:
+    held[0] = made
+
+
+def write_to_a_part(held: Any, made: Any) -> None:
+    held[0].copy_(made)
+
+
+def write_to_a_part_of_a_part(held: Any, made: Any) -> None:
+    held[0][:, :].copy_(made)
+
+
+@pytest.mark.parametrize("write", [write_by_index, write_to_a_part, write_to_a_part_of_a_part])
+def test_writing_into_a_part_is_followed_on_the_other_device(write: Callable[[Any, Any], None]) -> None:
+    model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+
+    def step() -> Any:
+        held = torch.zeros(2, 2, 4)
+        write(held, model(inputs))
+        return held.square().mean()
+
+    here, there = both(step, model)
+    assert there.stopped == ""
+    # Writing into float32 makes CUDA's casts those of the CPU.
+    assert counted(casts_elsewhere(there)) == counted(here.recording.casts)
+    assert counted(here.recording.casts)["float32", "bfloat16", (2, 4)] == 1
+    assert derived_differences(here.recording, here.tape, there) == ((), "")
+
+
+def test_an_intermediate_result_may_be_indexed_and_made_contiguous() -> None:
+    model, inputs = nn.Linear(4, 4), torch.randn(2, 3, 4)
+    here, there = both(lambda: model(inputs)[:, -1].t().contiguous().float().sum(), model)
+    assert there.stopped == ""
+    assert counted(casts_elsewhere(there)) == counted(here.recording.casts)
+
+
+def test_of_several_losses_the_first_is_followed_and_that_is_said() -> None:
+    model, inputs = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 2)]), torch.randn(2, 4)
+
+    def step() -> Any:
+        model[0](inputs).float().sum().backward()
+        model[1](inputs).float().square().sum().backward()
+
+    here, there = both(step, model)
+    _, reason = derived_differences(here.recording, here.tape, there)
+    assert "first of 2 losses" in reason
+    assert "(first linear)" in reason
+
+
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:

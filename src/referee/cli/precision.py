@@ -20,7 +20,7 @@ _LOW = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_target_arguments(parser, dtype_help="consider bf16 or fp16 alone (default: both, bf16 audited)")
-    add_budget_argument(parser, default="25s", what="of everything")
+    add_budget_argument(parser, default="40s", what="of everything, used as far as needed")
     parser.add_argument(
         "--batch-sizes",
         metavar="N,N,…",
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     sizes = _sizes(args.batch_sizes)
     args.dtype = None  # the target itself stays in its own dtype
     device, target = open_live(args)
-    from referee.precision.advise import advise
+    from referee.precision.advise import Sizes, advise
     from referee.target import step_errors
 
     progress = Progress(enabled=not args.no_progress)
@@ -56,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
             target=target,
             method=seen.method,
             findings=seen.findings,
-            build=_builder(target) if "batch_size" in target.declared else None,
-            batch_sizes=sizes,
+            sizes=Sizes(build=_builder(target), own=target.batch_size, sizes=sizes)
+            if "batch_size" in target.declared
+            else None,
             stage=lambda words: progress.update(words=words),
             progress=progress.bench,
         )

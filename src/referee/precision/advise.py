@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from referee.bench.measure import Seen
-from referee.bench.plan import Plan, ProgressCallback, no_progress
+from referee.bench.plan import ProgressCallback, no_progress
 from referee.device.provenance import Source
 from referee.precision.accuracy import Errors, errors, float64_pass
 from referee.precision.activations import measure_activations
@@ -27,15 +27,17 @@ from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
 from referee.precision.passes import Pass, run_pass
 from referee.precision.pays import BATCH_SIZES, find_pays_from, hopeful, measure_points, not_tried
+from referee.precision.pilot import threads_for
 from referee.precision.policy import policies
 from referee.precision.rows import timing_rows
 from referee.precision.subject import Subject, make_subject, restored
-from referee.precision.timing import in_setting, settings_for, time_casts, time_settings
+from referee.precision.timing import Conditions, Timed, in_setting, settings_for, time_casts, time_settings
 from referee.precision.updates import count_lost_updates
 from referee.precision.verdict import judge
 from referee.precision.waits import count_scaler_waits
 from referee.records.finding import Finding, Scalar
 from referee.records.precision import (
+    ActivationRange,
     AutocastAudit,
     GradientRange,
     PaysFrom,
@@ -52,11 +54,12 @@ Step: TypeAlias = Callable[[], object]
 Builder: TypeAlias = Callable[[int], tuple[Step, Any, Any]]
 """Batch size → step, model and optimizer (``None`` where the step carries none)."""
 
-BUDGET_NS = 25 * NS_PER_S
-"""Wall clock for everything. The first backward of each kind is made whatever it takes."""
+BUDGET_NS = 40 * NS_PER_S
+"""Wall clock for everything, of which no more is taken than the answers need. The first backward of each kind is made
+whatever it takes."""
 
-_RANGE_FRAC, _TIMING_FRAC, _SWEEP_FRAC = 0.3, 0.35, 0.3
-"""Shares of the budget for gradient ranges (by then), the comparison, and the batch sizes."""
+_RANGE_FRAC, _TIMING_FRAC = 0.2, 0.8
+"""By when, as shares of the budget, gradient ranges and the comparison at the step's own batch size are to be done."""
 
 
 @dataclass
@@ -70,9 +73,22 @@ class Clock:
     def __post_init__(self) -> None:
         self.begin_ns = self.device.now_ns()
 
+    def at(self, frac: float) -> int:
+        """When ``frac`` of the budget is used, on the device's clock."""
+        return self.begin_ns + int(frac * self.budget_ns)
+
     def before(self, frac: float) -> Callable[[], bool]:
         """A test whether less than ``frac`` of the budget is used."""
-        return lambda: self.device.now_ns() - self.begin_ns < frac * self.budget_ns
+        return lambda: self.device.now_ns() < self.at(frac)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Where to look from which batch size a precision pays: how the step is built, its own size, and the sizes."""
+
+    build: Builder
+    own: int | None = None
+    sizes: Sequence[int] = BATCH_SIZES
 
 
 def advise(
@@ -89,24 +105,76 @@ def advise(
     target: Source | None = None,
     method: Mapping[str, Scalar] | None = None,
     findings: Sequence[Finding] = (),
-    build: Builder | None = None,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
+    sizes: Sizes | None = None,
     stage: Callable[[str], None] = lambda _: None,
     progress: ProgressCallback = no_progress,
 ) -> PrecisionReport:
     """Answer for ``step`` on ``device``: audit, ranges, scaler, timing, verdict. The step's state is put back.
 
     ``low`` are the low precisions considered; the first that runs is the one audited. ``own_sites`` says that the step
-    enters autocast itself. ``build`` gives step, model and optimizer at another batch size; with it, it is found out
-    from which of ``batch_sizes`` a lower precision pays. ``stage`` is told what is being done. What the step raises as
-    it stands passes through; what it raises in a low precision is the reason why that one is left out.
+    enters autocast itself. With ``sizes`` it is found out from which batch size a lower precision pays. ``stage`` is
+    told what is being done. What the step raises as it stands passes through; what it raises in a low precision is the
+    reason why that one is left out.
     """
+    clock = Clock(device, budget_ns)
     subject = make_subject(
         step, device_type=device.name.partition(":")[0], model=model, optimizer=optimizer, own_sites=own_sites
     )
-    clock = Clock(device, budget_ns)
     stage("wrong use")
     misused = watch_step(subject)
+    known = _learn(subject, low, clock=clock, stage=stage)
+    stage("timing")
+    conditions = Conditions(
+        device=device,
+        until_ns=clock.at(_TIMING_FRAC),
+        seen=seen,
+        target=target,
+        method=method or {},
+        progress=progress,
+    )
+    settings = [setting for setting in settings_for(device, names=low) if setting.name not in known.failed]
+    timed = time_settings(subject, settings, conditions=conditions, name=name)
+    timing, casts_ns = _rows(known, timed, device=device)
+    stage("batch sizes")
+    conditions = replace(conditions, until_ns=clock.at(1.0), one_thread=timed.one_thread)
+    pays = () if sizes is None else _pays(subject, settings, timing, timed, sizes=sizes, conditions=conditions)
+    return PrecisionReport(
+        name=name,
+        verdict=judge(timing=timing, gradients=known.ranges, activations=known.activations, autocast=known.audited),
+        autocast=None if known.audited is None else replace(known.audited, casts_ns=casts_ns),
+        gradients=known.ranges,
+        activations=known.activations,
+        scaler=None if known.ranges is None else _forecast(subject, known.ranges),
+        timing=timing,
+        pays_from=pays,
+        provenance=timed.provenance,
+        findings=(
+            *findings,
+            *misused,
+            *static_findings(subject),
+            *range_findings(known.ranges, known.activations),
+            *(elsewhere_findings(known.audited.elsewhere) if known.audited else ()),
+            *timed.findings,
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What was learned of a step before it is timed."""
+
+    failed: Mapping[str, str]
+    """By low precision: why the step does not run in it."""
+    ranges: GradientRange | None
+    activations: tuple[ActivationRange, ...]
+    recorded: Audit | None
+    audited: AutocastAudit | None
+    errors: Mapping[str, Errors]
+    why_no_errors: str
+
+
+def _learn(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callable[[str], None]) -> _Known:
+    """Everything that needs no clock: gradients, activations, autocast's casts, errors."""
     failed = {name: why for name in low if (why := why_not_run(subject, name))}
     stage("gradients")
     gradients = measure_gradients(subject)
@@ -117,89 +185,65 @@ def advise(
     audited = None if recorded is None else _audit_record(subject, recorded)
     stage("error against float64")
     wrong, why_no_errors = _errors(subject, gradients, ranges, [name for name in low if name not in failed])
-    stage("timing")
-    settings = [setting for setting in settings_for(device, names=low) if setting.name not in failed]
-    plan = Plan(budget_ns=int(_TIMING_FRAC * budget_ns), clocks=("settled_amortised",))
-    compared = time_settings(
-        subject,
-        settings,
-        device=device,
-        plan=plan,
-        seen=seen,
-        target=target,
-        method=method,
-        name=name,
-        progress=progress,
-    )
-    casts_ns = None if recorded is None else time_casts(cast_shapes(recorded.recording.casts), device=device)
-    timing = timing_rows(
-        compared,
-        wrong,
-        audited=audited.dtype if audited else "",
-        casts_ns=casts_ns,
+    return _Known(
         failed=failed,
+        ranges=ranges,
+        activations=activations,
+        recorded=recorded,
+        audited=audited,
+        errors=wrong,
         why_no_errors=why_no_errors,
     )
-    stage("batch sizes")
-    sweep = _Sweep(subject=subject, settings=settings, timing=timing, sizes=batch_sizes, clock=clock, progress=progress)
-    return PrecisionReport(
-        name=name,
-        verdict=judge(timing=timing, gradients=ranges, activations=activations, autocast=audited),
-        autocast=None if audited is None else replace(audited, casts_ns=casts_ns),
-        gradients=ranges,
-        activations=activations,
-        scaler=None if ranges is None else _forecast(subject, ranges),
-        timing=timing,
-        pays_from=() if build is None or len(settings) < 2 else sweep.run(build),
-        provenance=compared.provenance,
-        findings=(
-            *findings,
-            *misused,
-            *static_findings(subject),
-            *range_findings(ranges, activations),
-            *(elsewhere_findings(audited.elsewhere) if audited else ()),
-            *compared.findings,
-        ),
+
+
+def _rows(known: _Known, timed: Timed, *, device: Device) -> tuple[tuple[PrecisionTiming, ...], float | None]:
+    """The precisions side by side, and what the casts of the audited one cost, timed with as many threads."""
+    casts_ns = None
+    if known.recorded is not None:
+        with threads_for(one=timed.one_thread):
+            casts_ns = time_casts(cast_shapes(known.recorded.recording.casts), device=device)
+    rows = timing_rows(
+        timed,
+        known.errors,
+        audited=known.audited.dtype if known.audited else "",
+        casts_ns=casts_ns,
+        failed=known.failed,
+        why_no_errors=known.why_no_errors,
     )
+    return rows, casts_ns
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sweep:
-    """The comparison at several batch sizes."""
+def _pays(
+    subject: Subject,
+    settings: Sequence[Setting],
+    timing: Sequence[PrecisionTiming],
+    timed: Timed,
+    *,
+    sizes: Sizes,
+    conditions: Conditions,
+) -> tuple[PaysFrom, ...]:
+    """From which batch size does each low precision pay?"""
+    if len(settings) < 2 or not sizes.sizes:
+        return ()
+    tried = hopeful(settings, timing)
+    ratios = {row.name: row.ratio for row in timing}
+    if len(tried) < 2:
+        return tuple(not_tried(setting.name, ratios.get(setting.name)) for setting in settings[1:])
 
-    subject: Subject
-    settings: Sequence[Setting]
-    timing: Sequence[PrecisionTiming]
-    sizes: Sequence[int]
-    clock: Clock
-    progress: ProgressCallback
-
-    def run(self, build: Builder) -> tuple[PaysFrom, ...]:
-        """From which batch size does each low precision pay?"""
-        tried = hopeful(self.settings, self.timing)
-        if not self.sizes:
-            return ()
-        if len(tried) < 2:
-            return tuple(not_tried(row.name, row.ratio) for row in self.timing[1:] if row.ratio is not None)
-        points = measure_points(
-            lambda size: self._built(build, size),
-            tried,
-            sizes=self.sizes,
-            device=self.clock.device,
-            budget_ns=int(_SWEEP_FRAC * self.clock.budget_ns),
-            go_on=self.clock.before(1.0),
-            progress=self.progress,
-        )
-        found = {row.name: row for row in find_pays_from(points, [setting.name for setting in tried[1:]])}
-        ratios = {row.name: row.ratio for row in self.timing}
-        return tuple(found.get(s.name) or not_tried(s.name, ratios.get(s.name)) for s in self.settings[1:])
-
-    def _built(self, build: Builder, size: int) -> Subject:
-        step, model, optimizer = build(size)
-        own_sites = self.subject.own_sites
+    def built(size: int) -> Subject:
+        step, model, optimizer = sizes.build(size)
         return make_subject(
-            step, device_type=self.subject.device_type, model=model, optimizer=optimizer, own_sites=own_sites
+            step,
+            device_type=subject.device_type,
+            model=model,
+            optimizer=optimizer,
+            own_sites=subject.own_sites,
         )
+
+    known = {} if sizes.own is None else {sizes.own: timed}
+    points = measure_points(built, tried, sizes=sizes.sizes, conditions=conditions, known=known)
+    found = {row.name: row for row in find_pays_from(points, [setting.name for setting in tried[1:]])}
+    return tuple(found.get(s.name) or not_tried(s.name, ratios.get(s.name)) for s in settings[1:])
 
 
 def why_not_run(subject: Subject, name: str) -> str:
@@ -275,6 +319,9 @@ def _audit_record(subject: Subject, recorded: Audit) -> AutocastAudit:
         return replace(record, not_compared=f"no other device is simulated from {subject.device_type}")
     found = record_elsewhere(subject, there, record.dtype)
     rows, reason = differences(recorded.recording, found)
+    losses = len(recorded.tape.losses)
+    if losses > 1 and not reason:
+        reason = f"the step is followed to the first of its {losses} losses there"
     derived, not_derived = derived_differences(recorded.recording, recorded.tape, found)
     return replace(
         record,

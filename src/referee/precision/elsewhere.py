@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -99,11 +99,13 @@ class _Fakes:
 
     def __init__(self, torch: Any, device_type: str, tape: Tape) -> None:
         from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+        from torch.utils.weak import WeakIdKeyDictionary
 
         self._torch, self._fake, self._tape = torch, FakeTensor, tape
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._device = torch.device(device_type)
         self._made: dict[int, tuple[Any, Any]] = {}
+        self._parts: Any = WeakIdKeyDictionary()
 
     def substitute(self, value: Any) -> Any:
         """``value`` with its tensors replaced, and devices named in it as the other device."""
@@ -122,15 +124,27 @@ class _Fakes:
 
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
+            # Called by the user the method goes to the recorder first, which comes back here with itself switched off.
+            if self._torch._C._len_torch_function_stack():
+                return method(*args, **kwargs)
             if not any(self._is_there(leaf) for leaf in tensors_in((args, tuple(kwargs.values())))):
                 return method(*args, **kwargs)
             metas = self._to_meta(args)
             result = method(*metas, **self._to_meta(kwargs))
             if method.__name__ in _WRITING:
-                self._tape.stands_for(args[0], metas[0])
-            return self.substitute(result)
+                self._tape.stands_for(self._origin(args[0]), metas[0])
+            made = self.substitute(result)
+            if method.__name__ == "__getitem__" and isinstance(made, self._torch.Tensor):
+                self._parts[made] = args[0]
+            return made
 
         return call
+
+    def _origin(self, tensor: Any) -> Any:
+        """The tensor that ``tensor`` was taken from by indexing, which is what a writing to it changes."""
+        while tensor in self._parts:
+            tensor = self._parts[tensor]
+        return tensor
 
     def _is_there(self, tensor: Any) -> bool:
         return isinstance(tensor, self._fake) and tensor.device.type == self._device.type
@@ -242,8 +256,19 @@ def derived_differences(here: Recording, tape: Tape, there: Elsewhere) -> tuple[
         DeviceDifference(call=name, place=place, here=a, there=b, device=there.device_type, count=count, derived=True)
         for (name, place, a, b), count in found.items()
     )
-    opaque = ", ".join(there.tape.opaques)
-    return rows, f"what the backward of {opaque} casts is its own affair" if opaque else ""
+    return rows, "; ".join(_not_derived(here, tape, there, [number for number in ours if number not in theirs]))
+
+
+def _not_derived(here: Recording, tape: Tape, there: Elsewhere, missing: Sequence[int]) -> Iterator[str]:
+    """Why the backward there is not derived wholly; ``missing`` are calls that it reaches here and not there."""
+    if there.tape.opaques:
+        yield f"what the backward of {', '.join(there.tape.opaques)} casts is its own affair"
+    if missing:
+        calls = f"{len(missing)} call{'s' * (len(missing) > 1)} (first {here.calls[missing[0]].name})"
+        if len(tape.losses) > 1:
+            yield f"it is followed from the first of {len(tape.losses)} losses, which leaves out {calls}"
+        else:
+            yield f"{calls} cannot be traced from the loss there"
 
 
 def casts_elsewhere(there: Elsewhere) -> list[CastEvent]:

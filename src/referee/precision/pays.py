@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from referee.bench.plan import Plan, ProgressCallback, no_progress
 from referee.precision.control import Setting
 from referee.precision.rows import bounds
 from referee.precision.subject import Subject
-from referee.precision.timing import time_settings
-from referee.records.compare import Comparison, Pair
+from referee.precision.timing import Conditions, Timed, time_settings
+from referee.precision.verdict import HOPELESS_RATIO
+from referee.records.compare import Pair
 from referee.records.precision import PaysFrom, PrecisionTiming
-
-if TYPE_CHECKING:
-    from referee.device.protocol import Device
-
-HOPELESS_RATIO = 3.0
-"""A precision that takes this many times as long at the step's own batch size is not tried at others: the budget is
-better spent on the ones that may pay."""
 
 BATCH_SIZES = (1, 8, 64)
 """Tried where nothing else is asked for: a factor of eight apart."""
@@ -27,10 +19,18 @@ BATCH_SIZES = (1, 8, 64)
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One batch size and how each precision compared there."""
+    """One batch size, how each precision compared there, and by precision why it was not compared."""
 
     batch_size: int
     pairs: tuple[Pair, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def point_of(size: int, timed: Timed) -> Point:
+    """What was timed at one batch size as a point."""
+    return Point(
+        batch_size=size, pairs=tuple(pair for one in timed.comparisons for pair in one.pairs), skipped=timed.skipped
+    )
 
 
 def measure_points(
@@ -38,22 +38,22 @@ def measure_points(
     settings: Sequence[Setting],
     *,
     sizes: Sequence[int],
-    device: Device,
-    budget_ns: int,
-    go_on: Callable[[], bool] = lambda: True,
-    progress: ProgressCallback = no_progress,
+    conditions: Conditions,
+    known: Mapping[int, Timed] | None = None,
 ) -> tuple[Point, ...]:
-    """Compare the settings at each of ``sizes`` in rising order, ``budget_ns`` for all; ``go_on`` may end it early."""
-    plan = Plan(budget_ns=max(1, budget_ns // max(1, len(sizes))), clocks=("settled_amortised",))
+    """Compare the settings at each of ``sizes`` in rising order; those ``known`` already are not timed again.
+
+    What there is no time to answer is left out, with the reason; sizes that there is no time to begin with as well.
+    """
+    known = known or {}
     points: list[Point] = []
-    for size in sorted(sizes):
-        if points and not go_on():
-            break
-        found = time_settings(
-            build(size), settings, device=device, plan=plan, name=f"batch size {size}", progress=progress
-        )
-        pairs = found.pairs if isinstance(found, Comparison) else ()
-        points.append(Point(batch_size=size, pairs=pairs))
+    for size in sorted({*sizes, *known}):
+        timed = known.get(size)
+        if timed is None and conditions.left_ns > 0:
+            timed = time_settings(build(size), settings, conditions=conditions, name=f"batch size {size}", strict=True)
+        if timed is None:
+            timed = Timed(skipped={setting.name: "the --budget was used up" for setting in settings[1:]})
+        points.append(point_of(size, timed))
     return tuple(points)
 
 
@@ -78,18 +78,20 @@ def not_tried(name: str, ratio: float | None) -> PaysFrom:
 
 
 def _of(points: Sequence[Point], name: str) -> PaysFrom:
-    pairs = [(point.batch_size, next(pair for pair in point.pairs if pair.name == name)) for point in points]
+    pairs = [(point.batch_size, pair) for point in points for pair in point.pairs if pair.name == name]
     from_size = None
     for size, pair in reversed(pairs):
         if pair.answer == "faster":
             from_size = size
         elif pair.answer != "cannot-tell" or (bounds(pair)[1] or 1.0) >= 1:
             break
+    skipped = [f"{point.batch_size} not timed: {point.skipped[name]}" for point in points if name in point.skipped]
+    reasons = [*skipped] if from_size is not None else [_why_not(pairs), *skipped]
     return PaysFrom(
         name=name,
         batch_size=from_size,
         points=tuple((size, pair.ratio, *bounds(pair)) for size, pair in pairs),
-        why_not="" if from_size is not None else _why_not(pairs),
+        why_not="; ".join(reasons),
     )
 
 

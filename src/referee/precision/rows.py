@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from referee.precision.accuracy import Errors
+from referee.precision.timing import Timed
 from referee.precision.verdict import DOES_NOT_RUN
-from referee.records.compare import Comparison, Pair, Side
-from referee.records.measurement import Measurement
+from referee.records.compare import Comparison, Pair
 from referee.records.precision import PrecisionTiming
 
 _LEAST_QUADS = 4
@@ -15,7 +16,7 @@ _LEAST_QUADS = 4
 
 
 def timing_rows(
-    compared: Comparison | Measurement,
+    timed: Timed,
     errors: Mapping[str, Errors],
     *,
     audited: str = "",
@@ -23,77 +24,64 @@ def timing_rows(
     failed: Mapping[str, str] | None = None,
     why_no_errors: str = "",
 ) -> tuple[PrecisionTiming, ...]:
-    """One row for each precision that was timed, then those that ``failed`` to run, with the reason.
+    """One row for each precision, those left out and those that ``failed`` to run included, with the reason.
 
     ``casts_ns`` is the cost of the casts in the precision ``audited``. What the rest gained is the time that would be
     left to float32 without what the casts cost: base − (time − casts).
     """
-    left_out = tuple(_failed(name, why) for name, why in (failed or {}).items())
-    if isinstance(compared, Measurement):
-        return (_alone(compared, errors.get("float32"), why_no_errors=why_no_errors), *left_out)
-    pairs = {pair.name: pair for pair in compared.pairs}
-    base_ns = compared.sides[0].median_ns
-    rows = [
-        _row(
-            side,
-            pairs.get(side.name),
-            errors.get(side.name),
-            base_ns=base_ns,
-            casts_ns=casts_ns if side.name == audited else None,
-            why_no_errors=why_no_errors if side is compared.sides[0] else "",
-        )
-        for side in compared.sides
+    base = errors.get("float32")
+    base_row = _blank("float32", "base")
+    if timed.alone is not None:
+        base_row = replace(base_row, median_ns=timed.alone.median_ns)
+    elif timed.comparisons:
+        base_row = replace(base_row, median_ns=timed.comparisons[0].sides[0].median_ns)
+    compared = [
+        _with_errors(_row(one, casts_ns=casts_ns if one.sides[1].name == audited else None), errors)
+        for one in timed.comparisons
     ]
-    return (*rows, *left_out)
-
-
-def _alone(found: Measurement, error: Errors | None, *, why_no_errors: str) -> PrecisionTiming:
-    """The row of float32 where nothing else runs here."""
-    return PrecisionTiming(
-        name="float32",
-        median_ns=found.median_ns,
-        ratio=None,
-        ci_low=None,
-        ci_high=None,
-        answer="base",
-        casts_ns=None,
-        kernel_gain_ns=None,
-        loss_error=error.loss if error else None,
-        output_error=error.output if error else None,
-        gradient_error=error.gradient if error else None,
-        why_not="" if error else why_no_errors,
+    skipped = [
+        _with_errors(replace(_blank(name, "cannot-tell"), ratio=timed.ratios.get(name), why_not=why), errors)
+        for name, why in timed.skipped.items()
+    ]
+    left_out = [replace(_blank(name, DOES_NOT_RUN), why_not=why) for name, why in (failed or {}).items()]
+    return (
+        replace(_with_errors(base_row, errors), why_not="" if base else why_no_errors),
+        *compared,
+        *skipped,
+        *left_out,
     )
 
 
-def _row(
-    side: Side,
-    pair: Pair | None,
-    error: Errors | None,
-    *,
-    base_ns: float | None,
-    casts_ns: float | None,
-    why_no_errors: str,
-) -> PrecisionTiming:
+def _row(compared: Comparison, *, casts_ns: float | None) -> PrecisionTiming:
+    """The row of the second side, from its own comparison with float32."""
+    (base, side), (pair,) = compared.sides, compared.pairs
     gain = None
-    if casts_ns is not None and pair is not None and pair.ratio is not None and base_ns is not None:
-        gain = base_ns - (pair.ratio * base_ns - casts_ns)
-    unanswered = pair.why if pair is not None and pair.answer == "cannot-tell" else ""
-    interval = bounds(pair)
-    return PrecisionTiming(
-        name=side.name,
+    if casts_ns is not None and pair.ratio is not None and base.median_ns is not None:
+        gain = base.median_ns - (pair.ratio * base.median_ns - casts_ns)
+    low, high = bounds(pair)
+    return replace(
+        _blank(side.name, pair.answer),
         median_ns=side.median_ns,
-        ratio=None if pair is None else pair.ratio,
-        ci_low=interval[0],
-        ci_high=interval[1],
-        answer="base" if pair is None else pair.answer,
+        ratio=pair.ratio,
+        ci_low=low,
+        ci_high=high,
         casts_ns=casts_ns,
         kernel_gain_ns=gain,
-        loss_error=error.loss if error else None,
-        output_error=error.output if error else None,
-        gradient_error=error.gradient if error else None,
-        worst_gradient_error=error.worst_gradient if error else None,
-        worst_parameter=error.worst_parameter if error else "",
-        why_not=unanswered or ("" if error else why_no_errors),
+        why_not=pair.why if pair.answer == "cannot-tell" else "",
+    )
+
+
+def _with_errors(row: PrecisionTiming, errors: Mapping[str, Errors]) -> PrecisionTiming:
+    error = errors.get(row.name)
+    if error is None:
+        return row
+    return replace(
+        row,
+        loss_error=error.loss,
+        output_error=error.output,
+        gradient_error=error.gradient,
+        worst_gradient_error=error.worst_gradient,
+        worst_parameter=error.worst_parameter,
     )
 
 
@@ -104,18 +92,18 @@ def bounds(pair: Pair | None) -> tuple[float | None, float | None]:
     return pair.ci_low, pair.ci_high
 
 
-def _failed(name: str, why: str) -> PrecisionTiming:
+def _blank(name: str, answer: str) -> PrecisionTiming:
+    """A row of which nothing is known but its answer."""
     return PrecisionTiming(
         name=name,
         median_ns=None,
         ratio=None,
         ci_low=None,
         ci_high=None,
-        answer=DOES_NOT_RUN,
+        answer=answer,
         casts_ns=None,
         kernel_gain_ns=None,
         loss_error=None,
         output_error=None,
         gradient_error=None,
-        why_not=why,
     )

@@ -1,9 +1,13 @@
-"""Which precision is faster here, by how much, and what do the casts cost? The step's own time, side by side."""
+"""Which precision is faster here, by how much, and what do the casts cost? The step's own time, side by side.
+
+Each precision has a comparison of its own with float32: a slow one takes no quads from the others. How long each lasts
+follows from a pilot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from referee.bench.compare import COMPARED, Candidate, compare
@@ -12,12 +16,22 @@ from referee.bench.plan import Plan, ProgressCallback, no_progress
 from referee.device.host import load_torch
 from referee.device.provenance import Source
 from referee.precision.control import BF16, FLOAT32, FP16, TF32, Control, Setting, own_scaler
+from referee.precision.pilot import (
+    Pilot,
+    Price,
+    may_use_one_thread,
+    one_thread_finding,
+    price_of,
+    threads_for,
+    try_step,
+)
 from referee.precision.recorder import CastEvent
 from referee.precision.subject import Subject, restored
 from referee.records.compare import Comparison
-from referee.records.finding import Scalar
+from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Measurement
-from referee.units import NS_PER_MS
+from referee.records.provenance import Provenance
+from referee.units import NS_PER_MS, NS_PER_S, format_ns
 
 if TYPE_CHECKING:
     from referee.device.protocol import Device
@@ -34,8 +48,12 @@ PRECISION_KEYS = (
 """What may differ between two precisions of one step."""
 
 _CAST_BUDGET_NS = 300 * NS_PER_MS
+_ALONE_BUDGET_NS = 2 * NS_PER_S
 _MOST_CAST_BYTES = 1 << 30
 """Casts of more than this are timed in part, and the time is scaled up by the bytes."""
+
+_SEVERAL = frozenset({"few-samples", "not-comparable"})
+"""Findings that each comparison has of its own; any other is said once for all of them."""
 
 
 def settings_for(device: Device, *, names: Sequence[str] = ("bfloat16", "float16")) -> tuple[Setting, ...]:
@@ -46,50 +64,150 @@ def settings_for(device: Device, *, names: Sequence[str] = ("bfloat16", "float16
     return (FLOAT32, *((TF32,) if tf32 else ()), *low)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """How is it timed: the device, when it must be over (device clock), and what provenance should say of the step."""
+
+    device: Device
+    until_ns: int
+    seen: Seen | None = None
+    target: Source | None = None
+    method: Mapping[str, Scalar] = field(default_factory=dict)
+    one_thread: bool = False
+    """Time with one thread from the start; else only where the threads are disturbed."""
+    progress: ProgressCallback = no_progress
+
+    @property
+    def left_ns(self) -> int:
+        """What is left of the time."""
+        return self.until_ns - self.device.now_ns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """One comparison with float32 for each precision that there was time for, or float32 measured alone."""
+
+    comparisons: tuple[Comparison, ...] = ()
+    alone: Measurement | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """By precision: why it was not compared."""
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    """By precision: the pilot's ratio, single calls that nothing is promised of."""
+    one_thread: bool = False
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where this was timed, by the first that was; there is one wherever the timing was not ``strict``."""
+        first = self.comparisons[0] if self.comparisons else self.alone
+        assert first is not None
+        return first.provenance
+
+
 def time_settings(
-    subject: Subject,
-    settings: Sequence[Setting],
-    *,
-    device: Device,
-    plan: Plan,
-    seen: Seen | None = None,
-    target: Source | None = None,
-    method: Mapping[str, Scalar] | None = None,
-    name: str = "",
-    progress: ProgressCallback = no_progress,
-) -> Comparison | Measurement:
-    """Compare the settings, whole steps interleaved; fp16 training runs with a ``GradScaler``, as it would have to.
+    subject: Subject, settings: Sequence[Setting], *, conditions: Conditions, name: str = "", strict: bool = False
+) -> Timed:
+    """Compare each further setting with the first; fp16 training runs with a ``GradScaler``, as it would have to.
 
-    One setting alone is measured. The weights move while this runs (the optimizer is a part of the step) and are put
-    back.
+    One setting alone is measured. Where several threads compute and are disturbed, all is timed with one. ``strict``
+    leaves out what there is no time to answer; else the time that there is is used. The weights move while this runs
+    (the optimizer is a part of the step) and are put back.
     """
-    with restored(subject):
+    threads = load_torch().get_num_threads()
+    may_be_one = may_use_one_thread(conditions.device)
+    found = _time(subject, settings, conditions=conditions, name=name, strict=strict)
+    if found is None or (may_be_one and not conditions.one_thread and _too_few(found) and conditions.left_ns > 0):
+        conditions = replace(conditions, one_thread=True)
+        found = _time(subject, settings, conditions=conditions, name=name, strict=strict)
+    assert found is not None  # one thread is timed, disturbed or not
+    said = (one_thread_finding(threads),) if may_be_one and conditions.one_thread else ()
+    return replace(found, one_thread=conditions.one_thread, findings=(*said, *found.findings))
+
+
+def _too_few(found: Timed) -> bool:
+    """Whether a comparison had its time and too few quads were undisturbed."""
+    return any(pair.why.startswith("only ") for one in found.comparisons for pair in one.pairs)
+
+
+def _time(
+    subject: Subject, settings: Sequence[Setting], *, conditions: Conditions, name: str, strict: bool
+) -> Timed | None:
+    """As :func:`time_settings`; ``None`` where the threads are disturbed and could be made one."""
+    device = conditions.device
+    with restored(subject), threads_for(one=conditions.one_thread):
         if len(settings) == 1:
-            return measure(
-                in_setting(subject, settings[0]),
-                device=device,
-                plan=plan,
-                name=name,
-                observation=seen,
-                target=target,
-                method=method,
-                progress=progress,
-            )
-        return compare(
-            [replace(_candidate(subject, setting, seen), target=target, method=method or {}) for setting in settings],
-            device=device,
-            plan=plan,
-            name=name,
-            ignoring=PRECISION_KEYS,
-            progress=progress,
-        )
+            return Timed(alone=_alone(subject, settings[0], conditions=conditions, name=name))
+        pilots = [try_step(in_setting(subject, setting), device=device) for setting in settings]
+        if may_use_one_thread(device) and any(pilot.disturbed for pilot in pilots):
+            return None
+        comparisons: list[Comparison] = []
+        skipped: dict[str, str] = {}
+        for place, (setting, pilot) in enumerate(zip(settings[1:], pilots[1:], strict=True), 1):
+            price = price_of(pilots[0], pilot, device=device)
+            most_ns = conditions.left_ns // (len(settings) - place)
+            if strict and price.least_ns > most_ns:
+                skipped[setting.name] = f"an answer takes {format_ns(price.whole_ns)}, more than is left of --budget"
+                continue
+            pair = (settings[0], setting)
+            comparisons.append(_compare(subject, pair, conditions=conditions, name=name, price=price, most_ns=most_ns))
+    return Timed(
+        comparisons=tuple(comparisons),
+        skipped=skipped,
+        ratios=_ratios(settings, pilots),
+        findings=_said_once(comparisons),
+    )
 
 
-def _candidate(subject: Subject, setting: Setting, seen: Seen | None) -> Candidate:
+def _ratios(settings: Sequence[Setting], pilots: Sequence[Pilot]) -> dict[str, float]:
+    return {s.name: pilot.ns / max(1, pilots[0].ns) for s, pilot in zip(settings[1:], pilots[1:], strict=True)}
+
+
+def _said_once(comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
+    found: dict[object, Finding] = {}
+    for finding in (finding for one in comparisons for finding in one.findings):
+        found.setdefault(finding.message if finding.code in _SEVERAL else finding.code, finding)
+    return tuple(found.values())
+
+
+def _alone(subject: Subject, setting: Setting, *, conditions: Conditions, name: str) -> Measurement:
+    return measure(
+        in_setting(subject, setting),
+        device=conditions.device,
+        plan=Plan(budget_ns=_ALONE_BUDGET_NS, clocks=("settled_amortised",)),
+        name=name,
+        observation=conditions.seen,
+        target=conditions.target,
+        method=conditions.method,
+        progress=conditions.progress,
+    )
+
+
+def _compare(
+    subject: Subject, pair: tuple[Setting, Setting], *, conditions: Conditions, name: str, price: Price, most_ns: int
+) -> Comparison:
+    share = min(1.0, max(0, most_ns) / price.whole_ns)
+    plan = Plan(
+        budget_ns=max(NS_PER_MS, int(share * price.budget_ns)),
+        warmup_ns=max(NS_PER_MS, int(share * price.warmup_ns)),
+        clocks=("settled_amortised",),
+    )
+    return compare(
+        [_candidate(subject, setting, conditions) for setting in pair],
+        device=conditions.device,
+        plan=plan,
+        name=name,
+        ignoring=PRECISION_KEYS,
+        progress=conditions.progress,
+    )
+
+
+def _candidate(subject: Subject, setting: Setting, conditions: Conditions) -> Candidate:
     return Candidate(
         name=setting.name,
         step=in_setting(subject, setting),
-        observation=seen,
+        observation=conditions.seen,
+        target=conditions.target,
+        method=conditions.method,
         switches={
             "autocast": "off" if setting.autocast is None else f"{subject.device_type} {setting.autocast}",
             "autocast_site": "nowhere" if setting.autocast is None else "inside the step",

@@ -18,6 +18,12 @@ from referee.units import format_frac, format_ns, format_number
 DOES_NOT_RUN = "does not run"
 """The answer of a row whose precision raised."""
 
+_ANSWERS = {"faster": "faster", "slower": "slower", "same": "as fast"}
+
+HOPELESS_RATIO = 3.0
+"""A precision that takes this many times as long at the step's own batch size is not tried at others, nor hoped for
+where it was not answered: no noise of a few calls is that large."""
+
 _NAMES: dict[str, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bf16 autocast", "float16": "fp16 autocast"}
 
 
@@ -69,8 +75,12 @@ def _choose(
 
 
 def _may_be_faster(row: PrecisionTiming) -> bool:
-    """Whether an undecided row leaves room for being faster: its interval does not lie above 1 altogether."""
-    return row.answer == "cannot-tell" and (row.ci_low is None or row.ci_low < 1)
+    """Whether an undecided row leaves room for being faster: its interval, or a ratio far above 1, says otherwise."""
+    if row.answer != "cannot-tell":
+        return False
+    if row.ci_low is None:
+        return row.ratio is None or row.ratio < HOPELESS_RATIO
+    return row.ci_low < 1
 
 
 def _scaler(dtype: DtypeAnswer, gradients: GradientRange | None) -> bool | None:
@@ -158,7 +168,7 @@ def _line_gain(dtype: DtypeAnswer, timing: Sequence[PrecisionTiming]) -> str:
 
 def _ratio_words(row: PrecisionTiming) -> str:
     if row.ci_low is None or row.ci_high is None:
-        return f"{row.ratio:.3f}"
+        return f"about {row.ratio:.2g}"
     return f"{row.ratio:.3f} ({row.ci_low:.3f} to {row.ci_high:.3f})"
 
 
@@ -176,8 +186,10 @@ def _timing_reasons(timing: Sequence[PrecisionTiming]) -> tuple[str, ...]:
             continue
         if row.ratio is None:
             found.append(f"{row.name}: not timed ({row.why_not or 'no answer'})")
+        elif row.answer == "cannot-tell":
+            found.append(f"{row.name}: cannot tell ({row.why_not}); {_ratio_words(row)} of float32's time")
         else:
-            found.append(f"{row.name} is {row.answer}: {_ratio_words(row)} of float32's time")
+            found.append(f"the step is {_ANSWERS[row.answer]} in {row.name}: {_ratio_words(row)} of float32's time")
         if row.casts_ns is not None and row.median_ns:
             share = format_frac(row.casts_ns / row.median_ns)
             found.append(f"the casts of {row.name} take {format_ns(row.casts_ns)}, {share} of its step")

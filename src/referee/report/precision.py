@@ -141,7 +141,8 @@ def _pays(rows: tuple[PaysFrom, ...]) -> tuple[Block, ...]:
     for row in rows:
         value = f"batch size {row.batch_size}" if row.batch_size is not None else "not found"
         points = ", ".join(f"{size}: {precise_ratio(ratio)}" for size, ratio, _, _ in row.points)
-        note = f"time over float32's by batch size: {points}" + (f"; {row.why_not}" if row.why_not else "")
+        times = f"time over float32's by batch size: {points}" if points else ""
+        note = "; ".join(words for words in (times, row.why_not) if words)
         facts.append(Fact(label=f"{row.name} pays from", value=value, note=note))
     return Heading(text="From which batch size"), Facts(facts=tuple(facts))
 
