@@ -16,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ def run(command: Sequence[str]) -> Run:
 
 
 BARE, FULL, LEAN, RIVAL = "bare typed decode, 8 fields", "referee trace", "referee trace --lean", "HTA"
+AGAIN = "referee trace --cache, again"
 LIMITS = (
     ("full verdict / bare decode", "×", 1.5, lambda m: m[FULL].wall_s / m[BARE].wall_s),
     ("full verdict, peak memory", "MB", 700.0, lambda m: m[FULL].peak_mb),
@@ -110,14 +112,19 @@ LIMITS = (
 LEAST_OVER_HTA = 12.0
 
 
-def contestants(path: Path, hta: str | None) -> dict[str, list[str]]:
+def contestants(path: Path, hta: str | None, cache: str) -> dict[str, list[str]]:
     """Name → command."""
     python, file = sys.executable, str(path)
     trace = [python, "-m", "referee", "trace", file, "--json", os.devnull]
     commands = {"read the bytes": [python, "-S", "-c", READ, file]}
     if path.suffix == ".gz":
         commands["unpack alone"] = [python, "-c", UNPACK, file]
-    commands |= {BARE: [python, "-c", DECODE, file], FULL: trace, LEAN: [*trace, "--lean"]}
+    commands |= {
+        BARE: [python, "-c", DECODE, file],
+        FULL: trace,
+        LEAN: [*trace, "--lean"],
+        AGAIN: [*trace, "--cache", cache],
+    }
     if hta:
         commands[RIVAL] = [hta, "-c", HTA, file]
     return commands
@@ -125,15 +132,17 @@ def contestants(path: Path, hta: str | None) -> dict[str, list[str]]:
 
 def compare(path: Path, *, repeats: int, hta: str | None, hta_repeats: int) -> None:
     """Print the table of one file, and its figures beside their limits."""
-    commands = contestants(path, hta)
-    runs: dict[str, list[Run]] = {name: [] for name in commands}
-    for repeat in range(repeats + 1):
-        for name, command in commands.items():
-            if name == RIVAL and not 1 <= repeat <= hta_repeats:
-                continue
-            found = run(command)
-            if repeat:
-                runs[name].append(found)
+    runs: dict[str, list[Run]] = {}
+    with tempfile.TemporaryDirectory() as cache:
+        commands = contestants(path, hta, cache)
+        runs |= {name: [] for name in commands}
+        for repeat in range(repeats + 1):
+            for name, command in commands.items():
+                if name == RIVAL and not 1 <= repeat <= hta_repeats:
+                    continue
+                found = run(command)
+                if repeat:
+                    runs[name].append(found)
     middle = {name: _middle(found) for name, found in runs.items()}
     print(f"\n{path.name}: {path.stat().st_size / 1e6:.1f} MB, {repeats} interleaved repeats")
     print(f"{'':30}{'wall s':>9}{'least':>9}{'cpu s':>9}{'peak MB':>9}{'× decode':>10}")
