@@ -47,3 +47,8 @@ def test_a_file_that_unpacks_to_ten_gigabytes_is_refused(fuzz: ModuleType, tmp_p
     path.write_bytes(fuzz.make_bomb())
     with pytest.raises(TraceError, match="unpacks to over 400 times its size: that is no trace"):
         read_trace(path)
+
+
+def test_every_code_of_the_reader_is_on_its_page(fuzz: ModuleType):
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    assert {code for code in fuzz.reader_codes() if f"`{code}`" not in page} == set()
