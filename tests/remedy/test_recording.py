@@ -105,3 +105,18 @@ def test_code_written_anew_is_named() -> None:
 
     guess = guess_compile(found, costs=Unknown(DEVICE), step_ns=100_000.0)
     assert guess.measure_it == ("aten::_softmax",)
+
+
+def test_a_single_small_operator_is_expected_to_lose() -> None:
+    """One kernel before, one after, and entering is paid on top: no gain to be had."""
+    x = torch.rand(64)
+    found = recorded(lambda: x + 1)
+    guess = guess_compile(found, costs=_Known(DEVICE), step_ns=1_500.0)
+    assert guess.low > 1
+
+
+def test_a_short_step_is_replayed_oftener_than_a_long_one() -> None:
+    calls: list[None] = []
+    found = recorded(lambda: torch.ones(4) + 1)
+    replay_ns(found, device=DEVICE, between=lambda: calls.append(None))
+    assert len(calls) > 9
