@@ -6,8 +6,8 @@ The cost is calibrated on a chain of 1,000 adds, anew in each round, and applied
 calibration. When the chain's make was chosen (which operators lie amid the adds, and how many), the first eleven steps
 were looked at; those of ``UNSEEN`` were written afterwards, and nothing was chosen by them. Profiled and unprofiled
 iterations take turns (eight cycles of one capture), so that a machine that drifts drifts for both. Corrected profiled
-over unprofiled step should be 1.00; within 15 % is the limit. ``--busy`` runs that many processes in an endless loop beside it. The last
-line is the time that a capture's ``step()`` takes while the plan waits, beside an empty method call.
+over unprofiled step should be 1.00; within 15 % is the limit. ``--busy`` runs that many processes in an endless loop
+beside it. The last line is the time that a capture's ``step()`` takes while the plan waits, beside an empty method.
 """
 
 from __future__ import annotations

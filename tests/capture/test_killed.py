@@ -11,6 +11,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,23 @@ pytest.importorskip("torch")
 TRIALS = 50
 
 CHILD = """
-import os, random, signal, sys, time
+import mmap, os, random, signal, sys, time
 from pathlib import Path
 import torch
-from referee.capture import Plan, capture
+from referee.capture import Plan, capture, session
 from referee.device.registry import open_device
 
+# Where the child is, in memory that outlives it: recording before a file, writing one, or after one.
+at = mmap.mmap(-1, 1)
+write = session.write_cycle
+
+def watched(*args, **given):
+    at[0] = 1
+    file = write(*args, **given)
+    at[0] = 2
+    return file
+
+session.write_cycle = watched
 torch.set_num_threads(1)
 root, trials, how = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 device, tensor = open_device("cpu"), torch.ones(4)
@@ -37,6 +49,7 @@ def step():
         tensor + 1
 
 def take(folder):
+    at[0] = 0
     capture(step, device=device, dtype="float32", shapes=(), out_dir=folder, name="k",
             plan=Plan.of(wait=0, warmup=1, active=2, repeat=2), timing_budget_ns=0, calibrate=False)
 
@@ -64,6 +77,7 @@ for trial in range(trials):
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), status
+    print(("before", "during", "after")[at[0]])
 """
 
 
@@ -79,16 +93,27 @@ def is_complete(path: Path) -> bool:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks a process in which torch has run")
 @pytest.mark.parametrize("how", ["event", "moment"])
 def test_a_killed_capture_leaves_whole_traces_or_none(tmp_path: Path, how: str) -> None:
-    subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CHILD, str(tmp_path), str(TRIALS), how], check=True, capture_output=True
-    )
-    cut_off = 0
-    for trial in range(TRIALS):
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CHILD, str(tmp_path), str(TRIALS), how],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    outcomes: Counter[tuple[str, int, bool]] = Counter()
+    for trial, killed in enumerate(ran.stdout.split()):
         folder = tmp_path / str(trial)
         taken_for_traces = [path for path in folder.iterdir() if path.name.endswith((".json.gz", ".trace.json"))]
         assert all(is_complete(path) for path in taken_for_traces)
         hidden = [path for path in folder.iterdir() if path.name.endswith(".partial")]
         assert all(path.name.startswith(".") for path in hidden)
-        cut_off += bool(hidden) or len(taken_for_traces) < 2
+        outcomes[killed, len(taken_for_traces), bool(hidden)] += 1
+    print(table(how, outcomes))
+    assert outcomes.total() == TRIALS
     # The trials must have hit the middle of the work, or they would show nothing.
-    assert cut_off >= TRIALS // 5
+    assert sum(count for (_, whole, hidden), count in outcomes.items() if hidden or whole < 2) >= TRIALS // 5
+
+
+def table(how: str, outcomes: Counter[tuple[str, int, bool]]) -> str:
+    """How many trials ended how: where the process was in writing its files, and what it left."""
+    lines = [f"killed at a random {how}", "writing a file  whole traces left  hidden partial file  trials"]
+    for (killed, whole, hidden), count in sorted(outcomes.items()):
+        lines.append(f"{killed:14}{whole:19}{'yes' if hidden else 'no':>21}{count:8}")
+    return "\n".join(lines)
