@@ -109,17 +109,29 @@ def innermost(
     if len(some) == 0 or len(at) == 0:
         return np.full(len(at), NONE, np.int64)
     some = some[by_thread(thread[some])]
-    codes = np.concatenate((thread[some], at_thread))
-    begins, finishes = per_thread(codes, np.concatenate((start[some], at)), np.concatenate((end[some], at)))
+    begins, finishes = per_thread(
+        np.concatenate((thread[some], at_thread)), np.concatenate((start[some], at)), np.concatenate((end[some], at))
+    )
     rows, times, finishes = begins[: len(some)], begins[len(some) :], finishes[: len(some)]
     level, ends = _depths(rows, finishes)
+    if int(level.max()) < 1 << 15:
+        level = level.astype(np.int16)
     opened = np.searchsorted(rows, times, side="right")
     # The last row that opened at the depth that is open then: rows by depth, then by position, in one sorted key.
+    # What is no longer needed is let go of at once: of a million rows each of these arrays takes megabytes.
     wanted = opened - np.searchsorted(ends, times, side="right") - 1
+    del ends
     width = len(some) + 1
-    order = np.argsort(level.astype(np.int16) if int(level.max()) < 1 << 15 else level, kind="stable")
-    found = np.searchsorted(level[order] * width + order, wanted * width + opened, side="left") - 1
+    order = np.argsort(level, kind="stable")
+    key = level[order].astype(np.int64)
+    key *= width
+    key += order
+    opened += wanted * width
+    found = np.searchsorted(key, opened, side="left") - 1
+    del key, opened
     picked = order[np.maximum(found, 0)]
+    del order
     valid = (wanted >= 0) & (found >= 0) & (level[picked] == wanted) & (finishes[picked] > times)
-    valid &= thread[some][picked] == at_thread
-    return np.where(valid, some[picked], NONE)
+    picked = some[picked]
+    valid &= thread[picked] == at_thread
+    return np.where(valid, picked, NONE)
