@@ -172,3 +172,57 @@ def test_other_batch_sizes_from_the_recorded_sweep(traces_dir: Path) -> None:
 def test_one_batch_size_is_too_few() -> None:
     with pytest.raises(OptionError, match="two batch sizes"):
         busy_at(32, {8.0: 1e6})
+
+
+BUSY = {
+    "h100_timesformer.json.gz": 0.6,
+    "mi300_add_bandwidth.json": 0.6,
+    "mi300_compiled_triton.json.gz": 0.6,
+    "mi300_vllm_decode_one_graph.json.gz": 0.6,
+    "rtx3060ti_train_step.json.gz": 0.6,
+    "synthetic/h2d_pageable.json": 0.6,
+    "synthetic/launch_queue_full.json": 0.6,
+    "synthetic/overlap_streams.json": 0.6,
+    "v100_ns_resolution_deep_queue.json.gz": 0.6,
+    # The host's own path through the step is as long as 0.61 of it: it takes over.
+    "mi300_resnet_ddp_checkpoint.json.gz": 0.62,
+    # Its kernels were lost: the closing wait stands for them and belongs to no row.
+    "a100_torchbench_no_kernels.json": 0.70,
+}
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("name", BUSY)
+def test_a_busy_trace_answers_to_a_faster_device(traces_dir: Path, name: str) -> None:
+    answer = ask(read_trace(traces_dir / name), [])
+    assert answer.busy_frac is not None
+    assert answer.busy_frac >= 0.95
+    assert answer.response.device_half <= BUSY[name]
+    assert bool(answer.findings) == (BUSY[name] > 0.6)
+
+
+def test_calls_that_end_with_rows_waited_for_room_in_a_short_queue() -> None:
+    """A queue of 16 is full as well, though fewer rows than in a deep one stand in it."""
+    workload = Workload(kernel_ns=60 * US, op_ns=2 * US, launch_ns=2 * US, steps=1, ops=120, queue_length=16)
+    answer = ask(simulated(workload), [make.device_speed(2.0)])
+    halved = simulated(replace(workload, kernel_ns=30 * US))
+    assert answer.edits[0].low_ns == pytest.approx(window_ns(halved), rel=0.02)
+
+
+def test_bursts_of_a_second_thread_keep_the_gaps_between_them() -> None:
+    """What the second burst waits for is the first one and the gap, not a moment of the calling thread."""
+    build = TraceBuilder()
+    build.op("aten::before", 0, 10 * US, thread=1)
+    for number, begin in enumerate((100, 300, 500)):
+        build.op("aten::burst", begin * US, 100 * US, thread=2)
+        build.launch("cudaLaunchKernel", begin * US, 50 * US, correlation=number + 1, thread=2)
+        build.kernel("gemm", begin * US + 60 * US, 20 * US, stream=7, correlation=number + 1)
+    build.op("aten::after", 700 * US, 10 * US, thread=1)
+    build.launch("cudaLaunchKernel", 702 * US, 5 * US, correlation=9, thread=1)
+    build.kernel("gemm", 710 * US, 20 * US, stream=7, correlation=9)
+    graph = build_graph(build.build())
+    longer = graph.weight_ns.copy()
+    first = np.flatnonzero((graph.kind == EdgeKind.HOST) & (graph.time_ns[graph.source] == 150 * US))
+    longer[first] += 40 * US
+    moved = schedule(graph, weight_ns=longer).time_ns - graph.time_ns
+    assert moved[graph.time_ns >= 500 * US].min() == 40 * US

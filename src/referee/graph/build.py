@@ -340,11 +340,15 @@ def _thread_edges(draft: _Draft, chains: Sequence[Chain], firsts: Sequence[int],
             hosts = np.flatnonzero(inside)
             if not hosts.size:
                 continue
-            source, target = firsts[other] + slot[hosts], firsts[mine] + begin[hosts]
-            lag_ns = chain.time_ns[begin[hosts]] - around.time_ns[slot[hosts]]
+            # Of several bursts inside one step the first was started by it and the last was waited for; between them
+            # the thread keeps its own gaps, which do not grow or shrink with what the bursts before them awaited.
+            again = np.concatenate(([False], (np.diff(hosts) == 1) & (np.diff(slot[hosts]) == 0)))
+            first, last = hosts[~again], hosts[np.concatenate((~again[1:], [True]))]
+            source, target = firsts[other] + slot[first], firsts[mine] + begin[first]
+            lag_ns = chain.time_ns[begin[first]] - around.time_ns[slot[first]]
             draft.add_edges(source, target, lag_ns, EdgeKind.THREAD)
-            back_ns = around.time_ns[slot[hosts] + 1] - chain.time_ns[finish[hosts]]
-            draft.add_edges(firsts[mine] + finish[hosts], source + 1, back_ns, EdgeKind.THREAD)
+            back_ns = around.time_ns[slot[last] + 1] - chain.time_ns[finish[last]]
+            draft.add_edges(firsts[mine] + finish[last], firsts[other] + slot[last] + 1, back_ns, EdgeKind.THREAD)
             weights[other][slot[hosts]] = 0
-            before = begin[hosts] - 1
+            before = begin[first] - 1
             weights[mine][before[before >= 0]] = 0

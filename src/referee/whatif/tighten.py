@@ -22,6 +22,11 @@ DEEP = 64
 """Rows handed over and not finished: with so many waiting, a long launch call waits for room (queues hold about 1,024
 on CUDA, fewer elsewhere; short records begin with a queue whose length is not known)."""
 
+LEAST_REGULAR = 8
+REGULAR_SHARE = 0.8
+"""So many long calls, so great a share of which end with a row, are no coincidence: a row ends within 2 µs of a given
+moment by chance only where rows are as short as that."""
+
 
 def tighten(graph: Graph, trace: Trace) -> Graph:
     """The same graph with these waits as edges from the row that was waited for; its replay is the record still."""
@@ -48,19 +53,30 @@ def _full_queues(graph: Graph, trace: Trace, ends: IntColumn) -> Graph:
     # The last part of the call, whose end is the call's: what lies before it inside the call is work of its own.
     edges = edges[graph.is_end[graph.target[edges]] & (graph.row[graph.target[edges]] == graph.owner[edges])]
     at_ns = graph.time_ns[graph.target[edges]]
-    last = np.searchsorted(ended_ns, at_ns, side="right") - 1
+    last = np.searchsorted(ended_ns, at_ns + SLACK_NS, side="right") - 1
+    rest_ns = at_ns - ended_ns[np.maximum(last, 0)]
+    in_time = _in_time(rest_ns, usual_ns=usual_ns)
+    # Within the stamps' slack only where the calls go with the rows; else the row before it.
+    last = np.where(in_time | (rest_ns >= 0), last, np.searchsorted(ended_ns, at_ns, side="right") - 1)
     fits = (last >= 0) & (ended_ns[np.maximum(last, 0)] > graph.time_ns[graph.source[edges]])
-    fits &= _depth(graph, trace, at_ns) >= DEEP
+    fits &= in_time | (_depth(graph, trace, at_ns) >= DEEP)
     edges, last, at_ns = edges[fits], last[fits], at_ns[fits]
     weight_ns = graph.weight_ns.copy()
     weight_ns[edges] = np.minimum(weight_ns[edges], usual_ns)
-    return _joined(graph, weight_ns, ends[last], graph.target[edges], at_ns - ended_ns[last])
+    return _joined(graph, weight_ns, ends[last], graph.target[edges], np.maximum(at_ns - ended_ns[last], 0))
+
+
+def _in_time(rest_ns: IntColumn, *, usual_ns: int) -> BoolColumn:
+    """Which long calls end a launch's time after a row's end, where nearly all do: a full queue of any length."""
+    near: BoolColumn = (rest_ns >= -SLACK_NS) & (rest_ns <= usual_ns + SLACK_NS)
+    regular = near.size >= LEAST_REGULAR and float(near.mean()) >= REGULAR_SHARE
+    return near if regular else np.zeros_like(near)
 
 
 def _usual(duration_ns: IntColumn, depth: IntColumn) -> int:
     """What a launch call takes that finds room: a host far ahead of its device makes mostly calls that do not."""
     free = duration_ns[depth < DEEP]
-    return int(np.median(free)) if free.size else int(np.quantile(duration_ns, 0.1))
+    return int(np.quantile(free if free.size else duration_ns, 0.1))
 
 
 def _depth(graph: Graph, trace: Trace, at_ns: IntColumn) -> IntColumn:
