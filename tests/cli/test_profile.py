@@ -1,0 +1,125 @@
+"""``referee profile`` as a user meets it: live and saved give one answer, and what records nothing is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from referee.cli.main import main
+
+pytest.importorskip("torch")
+
+TARGETS = """
+import torch
+
+def train():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(4, 8)
+    def step():
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    path = tmp_path / "targets.py"
+    path.write_text(TARGETS)
+    return f"{path}:train"
+
+
+def answer(*words: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main([*words, "--json", "-"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("options", [[], ["--shapes", "--stacks", "--modules"]], ids=["bare", "options"])
+def test_live_and_saved_give_one_answer(
+    target: str, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["profile", target, "--repeat", "2", "--out", str(tmp_path / "out"), "--no-progress", *options]
+    found = answer(*words, capsys=capsys)
+    assert len(found["reports"]) == 2
+    for file, live in zip(found["capture"]["files"], found["reports"], strict=True):
+        saved = answer("trace", file["path"], capsys=capsys)
+        assert saved == live
+
+
+def test_named_iterations_are_recorded(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["profile", target, "--steps", "7,3,8", "--warmup", "1", "--active", "1", "--no-calibrate"]
+    found = answer(*words, "--out", str(tmp_path / "out"), "--no-progress", capsys=capsys)
+    assert [file["iterations"] for file in found["capture"]["files"]] == [[3], [7, 8]]
+
+
+@pytest.mark.parametrize("steps", ["a", "1,,2", "-1", "1.5"])
+def test_iterations_that_are_none_are_refused(target: str, steps: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", target, f"--steps={steps}"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--iterations", "3"], "3 iterations are run, but the plan records from iteration 3 on"),
+        (["--steps", "5", "--iterations", "5"], "records from iteration 5 on"),
+        (["--active", "0"], "nothing would be recorded"),
+        (["--repeat", "0"], "repeats without end"),
+    ],
+)
+def test_a_plan_that_records_nothing_is_refused(
+    words: list[str], said: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given in ([], [target]):
+        assert main(["profile", *given, "--plan", *words]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert said in shown.err
+
+
+def test_the_plan_names_the_second_pass_for_memory(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", target, "--plan", "--memory"]) == 0
+    assert "for memory without shapes" not in capsys.readouterr().out
+    assert main(["profile", target, "--plan", "--memory", "--flops"]) == 0
+    assert "then 4 iterations more, for memory without shapes" in capsys.readouterr().out
+    assert main(["profile", "script.py", "--plan", "--memory", "--shapes"]) == 0
+    assert "no memory timeline" in capsys.readouterr().out
+
+
+SHORT = """
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1", "No iteration was found in script.py: no optimizer stepped"),
+        ("raise SystemExit(4)", "until the script exited with status 4"),
+        (SHORT, "3 iterations were run, but the plan records from iteration 3 on"),
+    ],
+    ids=["none", "exits", "short"],
+)
+def test_a_script_of_which_nothing_was_recorded_is_no_answer(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    assert main(["profile", str(script), "--out", str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert "call step()" not in shown.err
