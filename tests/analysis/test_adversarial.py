@@ -1,0 +1,147 @@
+"""Traces made to mislead, each with the answer that the rules give by construction."""
+
+from __future__ import annotations
+
+import pytest
+
+from referee.analysis.diagnose import diagnose
+from referee.analysis.trace_set import judge_set
+from referee.records.trace_report import TraceReport
+from referee.trace.builder import TraceBuilder
+
+US = 1_000
+MS = 1_000_000
+WORKER = 77
+
+
+def host_paced(
+    kernels: int = 300, *, every_us: int = 20, kernel_us: int = 2, builder: TraceBuilder | None = None
+) -> TraceBuilder:
+    """The host is at work all the time and launches a kernel every ``every_us``."""
+    builder = builder or TraceBuilder()
+    for number in range(1, kernels + 1):
+        at = number * every_us * US
+        builder.op("aten::add", at, (every_us - 2) * US)
+        builder.launch("cudaLaunchKernel", at + 3 * US, 5 * US, correlation=number)
+        builder.kernel("k", at + 9 * US, kernel_us * US, correlation=number)
+    return builder
+
+
+def causes(report: TraceReport) -> int:
+    idle = report.idle
+    return idle.host_starved_ns + idle.synchronised_ns + idle.dependency_ns + idle.other_ns
+
+
+def test_two_streams_without_an_idle_moment_leave_the_host_nothing_to_answer_for() -> None:
+    """Kernels of 40 µs, one every 20 µs, on two streams in turn: nothing is queued, and nothing is ever idle.
+
+    By the law of shares there is no loss. That the host paces it stands beside: the host's side of the law is as long
+    as the window, and the queue holds little.
+    """
+    builder = TraceBuilder()
+    for number in range(1, 301):
+        at = number * 20 * US
+        builder.op("aten::add", at, 18 * US)
+        builder.launch("cudaLaunchKernel", at + 3 * US, 5 * US, correlation=number)
+        builder.kernel("k", at + 9 * US, 40 * US, correlation=number, stream=7 + number % 2)
+    report = diagnose(builder.build())
+    assert report.verdict.regime == "compute-bound"
+    assert report.totals.idle_ns == 0
+    assert report.totals.sum_ns == pytest.approx(2 * report.totals.busy_ns, rel=0.01)
+    assert report.utilisation.any_kernel_frac == 1
+    assert report.law.host_ns == pytest.approx(report.totals.window_ns, rel=0.02)
+    assert any("the queue holds little" in evidence.so for evidence in report.verdict.evidence)
+    assert report.losses.per_op_overhead.high_ns == 0
+
+
+def test_small_pageable_copies_do_not_hide_a_launch_bound_step() -> None:
+    """Every tenth kernel comes after a copy of 6 µs that the host waits for: 3 % of the window, beside 87 % per-op."""
+    builder = TraceBuilder()
+    for number in range(1, 301):
+        at = number * 20 * US
+        builder.op("aten::add", at, 18 * US)
+        if number % 10 == 0:
+            builder.launch("cudaMemcpyAsync", at - 10 * US, 8 * US, correlation=1_000 + number)
+            name = "Memcpy HtoD (Pageable -> Device)"
+            builder.memcpy(at - 9 * US, 6 * US, name=name, correlation=1_000 + number, stream=14)
+        builder.launch("cudaLaunchKernel", at + 3 * US, 5 * US, correlation=number)
+        builder.kernel("k", at + 9 * US, 2 * US, correlation=number)
+    report = diagnose(builder.build())
+    assert report.verdict.regime == "launch-bound"
+    assert report.timeline.exposed_copy_ns == 30 * 6 * US
+    # A wait that explains a gap takes at most its own length of it.
+    assert report.idle.synchronised_ns <= 30 * 8 * US
+    assert causes(report) == report.totals.idle_ns
+
+
+@pytest.mark.parametrize(("thread", "regime"), [(WORKER, "launch-bound"), (None, "input-bound")])
+def test_a_loader_that_waits_in_a_worker_holds_nobody_up(thread: int | None, regime: str) -> None:
+    """The same rows of the loader: on the thread that launches they take the window, in a worker they take nothing."""
+    builder, number = TraceBuilder(), 0
+    for step in range(10):
+        begin = step * 1_500 * US
+        where = {} if thread is None else {"thread": thread}
+        builder.loader(begin, 1_280 * US, **where)
+        for turn in range(75 if thread else 10):
+            number += 1
+            at = begin + (turn * 20 + (0 if thread else 1_290)) * US
+            builder.op("aten::add", at, 18 * US)
+            builder.launch("cudaLaunchKernel", at + 3 * US, 5 * US, correlation=number)
+            builder.kernel("k", at + 9 * US, 2 * US, correlation=number)
+    report = diagnose(builder.build())
+    assert report.verdict.regime == regime
+    assert (report.idle.host_starved.loader_ns == 0) is (thread is not None)
+
+
+def test_one_compilation_in_the_middle_is_cold_and_the_rest_has_its_own_verdict() -> None:
+    """80 ms of compute-bound steps around one operator that takes 100 ms once and 20 µs ever after."""
+    builder, free, at = TraceBuilder(), 0, 0
+    for number in range(1, 401):
+        length = 100 * MS if number == 200 else 20 * US
+        builder.op("aten::conv", at, length)
+        builder.launch("cudaLaunchKernel", at + length - 10 * US, 5 * US, correlation=number)
+        start = max(free, at + length - 4 * US)
+        builder.kernel("conv", start, 200 * US, correlation=number)
+        free, at = start + 200 * US, at + length + 2 * US
+    report = diagnose(builder.build())
+    assert report.verdict.regime == "cold"
+    assert report.warm is not None
+    assert report.warm.regime == "compute-bound"
+    assert report.idle.host_starved.one_off_ns > 0.9 * report.totals.idle_ns
+
+
+def test_the_profilers_own_rows_in_gaps_are_neither_work_nor_a_cause() -> None:
+    """Overhead rows fill the gaps: they are no device work, they end no silence, and the reader is told of them."""
+    plain = diagnose(host_paced().build())
+    builder = TraceBuilder()
+    for number in range(1, 301):
+        builder.overhead("Buffer Flush", number * 20 * US + 12 * US, 10 * US)
+    report = diagnose(host_paced(builder=builder).build())
+    assert report.verdict.regime == plain.verdict.regime == "launch-bound"
+    assert (report.totals.busy_ns, report.idle) == (plain.totals.busy_ns, plain.idle)
+    (said,) = (finding for finding in report.findings if finding.code == "profiler-overhead")
+    assert said.evidence["window_frac"] == pytest.approx(0.5, abs=0.02)
+
+
+def saturated(batch: int, *, window_ms: int) -> TraceBuilder:
+    """100 kernels, one after the other, queued long before they run."""
+    builder = TraceBuilder(source=f"model_b{batch}.json")
+    for number in range(1, 101):
+        builder.op("aten::conv2d", number * 20 * US, 18 * US)
+        builder.launch("cudaLaunchKernel", number * 20 * US + 3 * US, 5 * US, correlation=number)
+        length = window_ms * MS // 100
+        builder.kernel("conv", 40 * US + (number - 1) * length, length, correlation=number)
+    return builder
+
+
+def test_a_batch_twice_as_large_that_takes_twice_as_long_was_saturated_before() -> None:
+    """0.46 s at 16 and 0.95 s at 32: the time per item is constant, the device the longer side, nothing gained."""
+    traces = [saturated(16, window_ms=460).build(), saturated(32, window_ms=950).build()]
+    reports = [diagnose(trace) for trace in traces]
+    found = judge_set(traces, reports).null_experiment
+    assert [report.verdict.regime for report in reports] == ["compute-bound"] * 2
+    assert found is not None
+    per_item = [point.window_ns / point.value for point in found.points]
+    assert per_item[1] == pytest.approx(per_item[0], rel=0.05)
+    assert found.knee_estimate is None
+    assert "the device is the longer side everywhere" in found.so
