@@ -147,3 +147,23 @@ def test_sizes_that_there_is_no_time_for_are_named() -> None:
         ["bfloat16"],
     )
     assert "4 not timed: the --budget was used up" in found.why_not
+
+
+# G16
+def test_casting_weights_every_step_pays_only_from_a_larger_batch() -> None:
+    """Half the time for each item, and 20 ms of casts whatever the batch: even at 40."""
+    device = Shared()
+
+    def build(size: int) -> Subject:
+        return subject_of(device, float32=size, bfloat16=20 + size / 2)
+
+    points = measure_points(build, SETTINGS[:2], sizes=(64, 16, 32), conditions=conditions(device))
+    (found,) = find_pays_from(points, ["bfloat16"])
+    assert found.batch_size == 64
+    assert [(size, round(ratio or 0, 2)) for size, ratio, *_ in found.points] == [(16, 1.75), (32, 1.12), (64, 0.81)]
+    at_16 = time_settings(build(16), SETTINGS[:2], conditions=conditions(device))
+    row = timing_rows(at_16, {}, audited="bfloat16", casts_ns=20e6)[1]
+    assert row.answer == "slower"
+    # What the casts cost is told apart from what the rest gains.
+    assert row.kernel_gain_ns == pytest.approx(8e6, rel=0.01)
+    assert row.median_ns == pytest.approx(28e6, rel=0.01)

@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from referee.cli.live import add_budget_argument, add_target_arguments, meet, open_live, parse_budget_ns
+from referee.cli.live import add_budget_argument, add_target_arguments, meet, open_live, parse_budget_ns, require_torch
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.progress import Progress
 from referee.errors import OptionError
 
 if TYPE_CHECKING:
+    from referee.device.observe import Observation
+    from referee.device.protocol import Device
     from referee.target import Target
 
 _LOW = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16", "half": "float16"}
@@ -36,12 +38,11 @@ def run(args: argparse.Namespace) -> int:
     low = _low_precisions(args.dtype)
     sizes = _sizes(args.batch_sizes)
     args.dtype = None  # the target itself stays in its own dtype
-    device, target = open_live(args)
+    device, target, seen = _met(args)
     from referee.precision.advise import Sizes, advise
     from referee.target import step_errors
 
     progress = Progress(enabled=not args.no_progress)
-    seen = meet(target, device=device).seen
     with step_errors(target.name), progress.stage(f"precision of {target.name}"):
         report = advise(
             target.step,
@@ -64,6 +65,22 @@ def run(args: argparse.Namespace) -> int:
         )
     deliver(report, args)
     return 0
+
+
+def _met(args: argparse.Namespace) -> tuple[Device, Target, Observation]:
+    """Open the device and load and call the target; where that raises, wrong use that was seen until then is named."""
+    require_torch()
+    from referee.errors import StepError
+    from referee.precision.watch import watch
+
+    with watch(on_collapse="announce") as watched:
+        try:
+            device, target = open_live(args)
+            return device, target, meet(target, device=device).seen
+        except StepError as error:
+            for found in watched.findings[-1:]:
+                raise StepError(f"{error.message} {found.message}", hint=found.hint) from error
+            raise
 
 
 def _builder(target: Target) -> Callable[[int], tuple[Callable[[], object], Any, Any]]:

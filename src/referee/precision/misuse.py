@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from referee.device.host import load_torch
@@ -87,12 +88,13 @@ class Watcher:
         if not scaler.is_enabled():
             return
         self.live_scale = float(scaler.get_scale())
-        for tensor in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(tensor, self.torch.Tensor) and tensor.grad_fn is not None:
-                self.scaled[tensor.grad_fn] = self.live_scale
-        self.check_use(scaler)
+        given = result if isinstance(result, (list, tuple)) else [result]
+        losses = [t for t in given if isinstance(t, self.torch.Tensor) and t.grad_fn is not None]
+        for tensor in losses:
+            self.scaled[tensor.grad_fn] = self.live_scale
+        self.check_use(scaler, losses)
 
-    def check_use(self, scaler: Any) -> None:
+    def check_use(self, scaler: Any, losses: list[Any]) -> None:
         """Is there anything in this loop that a scaler helps?"""
         kind = scaler._device
         if "float16" in self.low_dtypes:
@@ -105,7 +107,7 @@ class Watcher:
                 hint="Remove the scaler.",
                 device=kind,
             )
-        elif kind == "cpu":
+        elif kind == "cpu" and all(leaf.dtype != self.torch.float16 for leaf in walk(losses)[0]):
             self.note(
                 "scaler-for-nothing",
                 "GradScaler is used on the CPU without fp16 autocast: there is nothing that it could save",
@@ -205,7 +207,9 @@ class Watcher:
     def note_halves(self, halves: list[Any]) -> None:
         """Float16 gradients, which the scaler refuses."""
         found = half_weight_finding(len(halves), f"shape {tuple(halves[0].shape)}")
-        self.seen.note(found)
+        line = user_line()
+        message = f"{found.message.rstrip('.')} ({line})." if line else found.message
+        self.seen.note(replace(found, message=message, evidence={"line": line, **found.evidence}))
 
     def after_scaler_step(self, scaler: Any, args: Sequence[Any], result: Any) -> None:
         """Was the step made, or skipped?"""
