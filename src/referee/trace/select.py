@@ -25,6 +25,7 @@ from referee.trace.columns import (
     Step,
     Trace,
 )
+from referee.units import format_ns
 
 _COLUMNS = tuple(Rows.__dataclass_fields__)
 
@@ -91,7 +92,8 @@ def _in_range(trace: Trace, range_ns: tuple[int, int]) -> BoolColumn:
     if not keep.any():
         length = int(trace.rows.end_ns.max()) if len(trace.rows) else 0
         raise OptionError(
-            f"{trace.source} has no row between {range_ns[0]} and {range_ns[1]} ns.", hint=f"It is {length} ns long."
+            f"{trace.source} has no row between {format_ns(range_ns[0])} and {format_ns(range_ns[1])}.",
+            hint=f"It is {format_ns(length)} long.",
         )
     launches = trace.links.launch_of[keep]
     keep[launches[launches != NONE]] = True

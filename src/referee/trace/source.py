@@ -107,7 +107,13 @@ def _remote(url: str, stack: ExitStack) -> Blob:
         raise PackageMissing.named(error.name or "a driver", need=f"Reading {url}", extra="remote") from error
     # A store's driver raises what it likes: whatever it is, the reader of the message wants the address and the reason.
     except Exception as error:
-        raise TraceError(f"{url} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}.") from error
+        raise TraceError(f"{url} cannot be read: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "it does not exist"  # some drivers say the path alone
+    return str(error).splitlines()[0] if str(error) else repr(error)
 
 
 def _copied(file: Any, stack: ExitStack) -> Blob:
