@@ -440,6 +440,19 @@ def test_random_numbers_are_the_same_in_float64() -> None:
     assert errors(run_pass(subject, FLOAT32), float64_pass(subject)).gradient == pytest.approx(0, abs=1e-6)
 
 
+def test_errors_of_complex_gradients_are_those_of_both_parts() -> None:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(4, 4, dtype=torch.complex64))
+    inputs = torch.randn(8, 4, dtype=torch.complex64)
+    subject = make_subject(lambda: (inputs @ weight).abs().square().mean(), device_type="cpu")
+    exact = run_pass(subject, FLOAT32)
+    (name,) = exact.gradients
+    off = copy.copy(exact)
+    object.__setattr__(off, "gradients", {name: exact.gradients[name] * (1 + 0.5j)})
+    assert errors(off, exact).gradient == pytest.approx(0.5, rel=1e-6)
+    assert errors(exact, exact).gradient == 0
+
+
 def test_no_tf32_on_the_cpu() -> None:
     assert [s.name for s in settings_for(open_device("cpu"))] == ["float32", "bfloat16", "float16"]
 

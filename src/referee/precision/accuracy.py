@@ -59,7 +59,7 @@ def errors(found: Pass, reference: Pass) -> Errors:
         got = found.gradients.get(name)
         if got is None or got.shape != exact.shape:
             continue
-        apart, size = _norms2(got.double() / found.setting.scale, exact)
+        apart, size = _norms2(_wide(got) / found.setting.scale, _wide(exact))
         difference2, norm2 = difference2 + apart, norm2 + size
         own = _ratio(apart, size)
         if own is not None and (worst is None or own > worst):
@@ -76,12 +76,17 @@ def errors(found: Pass, reference: Pass) -> Errors:
 def _relative(found: tuple[Any, ...], reference: tuple[Any, ...]) -> float | None:
     if not reference or len(found) != len(reference):
         return None
-    pairs = [_norms2(a.double(), b.double()) for a, b in zip(found, reference, strict=True) if a.shape == b.shape]
+    pairs = [_norms2(_wide(a), _wide(b)) for a, b in zip(found, reference, strict=True) if a.shape == b.shape]
     return _ratio(sum(apart for apart, _ in pairs), sum(size for _, size in pairs))
 
 
 def _norms2(a: Any, b: Any) -> tuple[float, float]:
-    return float(((a - b) ** 2).sum()), float((b**2).sum())
+    return float((a - b).abs().square().sum()), float(b.abs().square().sum())
+
+
+def _wide(tensor: Any) -> Any:
+    """``tensor`` in 64 bits; a complex one keeps both of its parts."""
+    return tensor.cdouble() if tensor.is_complex() else tensor.double()
 
 
 def _ratio(difference2: float, norm2: float) -> float | None:
