@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -205,6 +206,17 @@ def test_a_lazy_step_runs_inside_its_own_iteration(tmp_path: Path) -> None:
     assert steps_in(record.files[0].path) == [3, 4, 5]
 
 
+def run_loop(taken: Capture, items: Iterable[int]) -> None:
+    with taken:
+        for _ in taken.over(items):
+            torch.ones(2)
+
+
+def interrupted_at(iteration: int) -> Iterator[int]:
+    yield from range(iteration)
+    raise KeyboardInterrupt
+
+
 class TestLoop:
     def test_records_the_planned_iterations(self, tmp_path: Path) -> None:
         step = add_step()
@@ -260,6 +272,41 @@ class TestLoop:
         path = tmp_path / "loop.0.pt.trace.json.gz"
         assert steps_in(path) == [0, 1]
         assert any(e.get("name") == "incomplete iteration 2" for e in events(path))
+
+    def test_a_step_outside_the_block_is_one_sentence_before_and_nothing_after(self, tmp_path: Path) -> None:
+        taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=3, warmup=0, active=1))
+        with pytest.raises(UserError, match="before the capture began"):
+            taken.step()
+        with pytest.warns(UserWarning, match="2 iterations were run"):
+            run_loop(taken, range(2))
+        for _ in range(5):
+            taken.step()
+        assert not torch.autograd._profiler_enabled()
+        assert list(tmp_path.glob("*.gz")) == []
+
+    def test_a_second_loop_with_the_same_capture_is_one_sentence(self, tmp_path: Path) -> None:
+        taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=1))
+        with taken:
+            for _ in taken.over(range(2)):
+                torch.ones(2)
+        with pytest.raises(UserError, match="used already"), taken:
+            pass
+        assert steps_in(tmp_path / "loop.0.pt.trace.json.gz") == [0]
+
+    def test_a_capture_inside_another_is_one_sentence(self, tmp_path: Path) -> None:
+        plan = Plan.of(wait=0, warmup=0, active=2)
+        outer, inner = (Capture(out_dir=tmp_path, name=n, calibrate=False, plan=plan) for n in ("outer", "inner"))
+        with pytest.raises(UserError, match="Another torch profiler"), outer, inner:
+            pass
+        assert not torch.autograd._profiler_enabled()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_interrupt_goes_on_with_a_note(self, tmp_path: Path) -> None:
+        taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=1, active=9))
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run_loop(taken, interrupted_at(4))
+        assert "3 iterations (1 to 3) had been recorded and saved" in caught.value.__notes__[0]
+        assert steps_in(tmp_path / "loop.0.pt.trace.json.gz") == [1, 2, 3]
 
     def test_an_exception_goes_on_with_a_note(self, tmp_path: Path) -> None:
         def loop() -> None:
@@ -352,7 +399,8 @@ class TestOptions:
         (path,) = record.files[0].beside
         lines = Path(path).read_text().splitlines()
         assert any("aten::conv2d" in line and "test_capture.py" in line for line in lines)
-        assert all(int(line.rsplit(" ", 1)[1]) > 0 for line in lines)
+        # As flame graph readers take it: frames between semicolons, the last space, a whole number.
+        assert all(re.fullmatch(r"[^;]+(;[^;]+)* [1-9]\d*", line) for line in lines)
 
     def test_flops_of_a_product_are_two_per_element_and_term(self, tmp_path: Path) -> None:
         left, right = torch.randn(4, 8), torch.randn(8, 16)

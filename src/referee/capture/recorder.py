@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from referee.capture.schedule import Cycle, Plan
+from referee.errors import UserError
 
 _NEVER = sys.maxsize
 
@@ -68,7 +69,9 @@ class Recorder:
         self._open_window, self._on_recorded = open_window, on_recorded
         self._now_ns, self._settle = now_ns, settle
         self._window: Window | None = None
-        self._wake = _NEVER
+        self._begun = False
+        # So that a step() without a beginning is noticed, and costs nothing to look for later.
+        self._wake = 0
         self._since = 0
         self._complete: list[int] = []
         self._step_ns: list[int] = []
@@ -79,7 +82,10 @@ class Recorder:
         return self._window is None
 
     def begin(self) -> None:
-        """Iteration 0 begins now."""
+        """Iteration 0 begins now. Raises :class:`~referee.errors.UserError` the second time."""
+        if self._begun:
+            raise UserError("This capture has been used already.", hint="Make a new one for each loop.")
+        self._begun = True
         self._enter()
 
     def step(self) -> None:
@@ -90,11 +96,11 @@ class Recorder:
 
     def finish(self) -> None:
         """No more iterations; the one that runs now, if any, is not complete."""
+        self._wake = _NEVER
         if self._window is None:
             return
         begun = self.iteration if self.iteration >= self._cycle.first else None
         self._close(incomplete=begun)
-        self._wake = _NEVER
 
     def abandon(self) -> None:
         """Switch off and drop what was recorded in this cycle."""
@@ -104,6 +110,9 @@ class Recorder:
             window.release()
 
     def _turn(self) -> None:
+        if not self._begun:
+            self.iteration = 0
+            raise UserError("step() was called before the capture began.", hint="Put the loop into its with block.")
         if self._window is not None:
             done = self.iteration - 1
             if done >= self._cycle.first:
