@@ -17,10 +17,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from referee.analysis.diagnose import diagnose
+from referee.analysis.study import Study
 from referee.records.trace_report import TraceReport
 from referee.testing import Limit, draw_workload, kind_of, limit_of, simulate
 from referee.testing.limits import NAMES_FRAC
@@ -45,6 +46,8 @@ class Outcome:
     seed: int
     limit: Limit
     verdict: str
+    found: Mapping[str, float]
+    """The losses that Referee read off the trace, as shares of the window."""
     sums: bool
 
     @property
@@ -61,11 +64,13 @@ class Outcome:
 def judge(seed: int) -> Outcome:
     """Simulate, diagnose, intervene."""
     workload = draw_workload(seed)
-    report = diagnose(simulate(workload, seed=seed).trace)
+    trace = simulate(workload, seed=seed).trace
+    report = diagnose(trace)
     return Outcome(
         seed=seed,
         limit=limit_of(workload, seed=seed),
         verdict=report.verdict.regime,
+        found={share.name: share.frac for share in Study(trace).shares.losses},
         sums=_adds_up(report),
     )
 
@@ -94,11 +99,14 @@ def table(outcomes: Sequence[Outcome]) -> Iterable[str]:
 def describe(outcome: Outcome) -> str:
     """One disagreement on one line."""
     limit = outcome.limit
-    losses = ", ".join(f"{name} {frac:.3f}" for name, frac in limit.losses.items() if frac >= 0.01)
+    losses, found = (
+        ", ".join(f"{name} {frac:.3f}" for name, frac in shares.items() if frac >= 0.01)
+        for shares in (limit.losses, outcome.found)
+    )
     gains = ", ".join(f"{name} {frac:.3f}" for name, frac in limit.gains.items())
     return (
         f"  seed {outcome.seed} ({kind_of(outcome.seed)}): {limit.regime} by intervention, {outcome.verdict} by Referee"
-        f"; losses {losses}; busy {limit.busy_frac:.3f}; reruns gain {gains}"
+        f"; losses {losses}; read off the trace {found}; busy {limit.busy_frac:.3f}; reruns gain {gains}"
     )
 
 
