@@ -150,4 +150,6 @@ def _marked(item: Any) -> bool:
             or isinstance(item, torch.jit.ScriptModule)
         )
     own = getattr(item, "__dict__", {})
+    if own.get("_torchdynamo_disable"):
+        return False  # kept from being compiled: torch wraps such functions the same way, many of its own on first call
     return "_torchdynamo_orig_callable" in own or bool(own.get("_is_torch_compile"))
