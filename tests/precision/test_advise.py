@@ -17,10 +17,11 @@ from torch.nn import functional as F  # noqa: E402, N812
 from referee.device.registry import open_device  # noqa: E402
 from referee.precision.accuracy import errors, float64_pass  # noqa: E402
 from referee.precision.activations import measure_activations  # noqa: E402
+from referee.precision.advise import advise  # noqa: E402
 from referee.precision.audit import audit  # noqa: E402
 from referee.precision.control import BF16, FLOAT32, FP16, Control, Setting, own_scaler  # noqa: E402
 from referee.precision.elsewhere import differences, elsewhere_findings, record_elsewhere  # noqa: E402
-from referee.precision.findings import cast_cache, static_findings, watch_step  # noqa: E402
+from referee.precision.findings import cast_cache, finite_findings, static_findings, watch_step  # noqa: E402
 from referee.precision.gradients import compare_passes, measure_gradients, report_gradients  # noqa: E402
 from referee.precision.passes import run_pass  # noqa: E402
 from referee.precision.policy import policies  # noqa: E402
@@ -465,3 +466,25 @@ def test_a_timed_step_is_the_whole_step() -> None:
         in_setting(subject, BF16)()
         assert not torch.equal(model[0].weight, before)
     assert torch.equal(model[0].weight, before)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_gradients_that_are_no_numbers_are_told_and_nothing_is_said_of_their_range(broken: bool) -> None:
+    """A loss that is NaN from the first step: 0 % vanish in fp16, and that means nothing."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 2), torch.randn(8, 4)
+
+    def step() -> torch.Tensor:
+        loss = model(x).square().mean() * (float("nan") if broken else 1.0)
+        loss.backward()
+        return loss
+
+    found = finite_findings(measure_gradients(make_subject(step, device_type="cpu", model=model)).reference)
+    assert len(found) == broken
+    if broken:
+        assert found[0].evidence == {"not_finite": 10, "elements": 10, "parameters": 2, "loss": "nan"}
+        report = advise(step, device=open_device("cpu"), model=model, low=("bfloat16",), budget_ns=100_000_000)
+        assert "gradients-not-finite" in [f.code for f in report.findings]
+        assert report.gradients is not None
+        assert report.gradients.zero_frac is None
+        assert "0.000 %" not in " ".join(report.verdict.lines)

@@ -22,7 +22,7 @@ from referee.precision.elsewhere import (
     record_elsewhere,
 )
 from referee.precision.errors import first_sentence
-from referee.precision.findings import range_findings, static_findings, watch_step
+from referee.precision.findings import finite_findings, range_findings, static_findings, watch_step
 from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
 from referee.precision.passes import Pass, run_pass
@@ -152,6 +152,7 @@ def advise(
             *findings,
             *misused,
             *static_findings(subject),
+            *known.not_finite,
             *range_findings(known.ranges, known.activations),
             *(elsewhere_findings(known.audited.elsewhere) if known.audited else ()),
             *timed.findings,
@@ -166,6 +167,7 @@ class _Known:
     failed: Mapping[str, str]
     """By low precision: why the step does not run in it."""
     ranges: GradientRange | None
+    not_finite: tuple[Finding, ...]
     activations: tuple[ActivationRange, ...]
     recorded: Audit | None
     audited: AutocastAudit | None
@@ -179,6 +181,10 @@ def _learn(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callabl
     stage("gradients")
     gradients = measure_gradients(subject)
     ranges = _ranges(subject, gradients, clock) if gradients.reference.trained else None
+    not_finite = finite_findings(gradients.reference)
+    if ranges is not None and not_finite:
+        # Shares of what is no number say nothing: not that nothing vanishes, and not which scales are good.
+        ranges = replace(ranges, zero_frac=None, scale_low=None, scale_high=None)
     activations = measure_activations(subject)
     stage("autocast")
     recorded = _audit(subject, low, failed)
@@ -188,6 +194,7 @@ def _learn(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callabl
     return _Known(
         failed=failed,
         ranges=ranges,
+        not_finite=not_finite,
         activations=activations,
         recorded=recorded,
         audited=audited,

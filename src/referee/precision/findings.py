@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from referee.device.host import load_torch
+from referee.precision.passes import Pass
 from referee.precision.subject import Subject, restored
 from referee.precision.updates import check_epsilon
 from referee.precision.watch import watch
 from referee.precision.weights import half_weights, low_weights
 from referee.records.finding import Finding
 from referee.records.precision import ActivationRange, GradientRange
+from referee.units import format_frac
 
 
 def static_findings(subject: Subject) -> tuple[Finding, ...]:
@@ -52,6 +54,32 @@ def cast_cache() -> Iterator[Finding]:
             evidence={"torch": str(torch.__version__)},
             hint="Give each pass an autocast region of its own, or cache_enabled=False, or update torch.",
         )
+
+
+def finite_findings(reference: Pass) -> tuple[Finding, ...]:
+    """Are the float32 gradients, against which all others are held, numbers at all?"""
+    torch = load_torch()
+    wrong = {name: int((~torch.isfinite(g)).sum()) for name, g in reference.gradients.items()}
+    named = [name for name, count in wrong.items() if count]
+    if not named:
+        return ()
+    elements = sum(gradient.numel() for gradient in reference.gradients.values())
+    losses = [float(loss) for loss in reference.losses if loss.numel() == 1]
+    return (
+        Finding(
+            code="gradients-not-finite",
+            severity="warning",
+            message=f"In float32 already {format_frac(sum(wrong.values()) / elements)} of the gradient is infinite or "
+            f"no number, first in {named[0]}: no precision and no loss scale mends that, so ranges say nothing.",
+            evidence={
+                "not_finite": sum(wrong.values()),
+                "elements": elements,
+                "parameters": len(named),
+                "loss": str(losses[0]) if losses else None,
+            },
+            hint="torch.autograd.set_detect_anomaly(True) names the operator that makes the first one.",
+        ),
+    )
 
 
 def range_findings(ranges: GradientRange | None, activations: Sequence[ActivationRange]) -> tuple[Finding, ...]:
