@@ -21,7 +21,7 @@ from referee.precision.advise import advise  # noqa: E402
 from referee.precision.audit import audit  # noqa: E402
 from referee.precision.control import BF16, FLOAT32, FP16, Control, Setting, own_scaler  # noqa: E402
 from referee.precision.elsewhere import differences, elsewhere_findings, record_elsewhere  # noqa: E402
-from referee.precision.findings import cast_cache, finite_findings, static_findings, watch_step  # noqa: E402
+from referee.precision.findings import cast_cache, finite_findings, several_optimizers, static_findings, watch_step  # noqa: E402
 from referee.precision.gradients import compare_passes, measure_gradients, report_gradients  # noqa: E402
 from referee.precision.passes import run_pass  # noqa: E402
 from referee.precision.policy import policies  # noqa: E402
@@ -488,3 +488,18 @@ def test_gradients_that_are_no_numbers_are_told_and_nothing_is_said_of_their_ran
         assert report.gradients is not None
         assert report.gradients.zero_frac is None
         assert "0.000 %" not in " ".join(report.verdict.lines)
+
+
+@pytest.mark.parametrize("networks", [1, 2])
+def test_a_step_of_two_networks_is_told_how_far_it_is_read(networks: int) -> None:
+    models = [nn.Linear(2, 2) for _ in range(networks)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    x = torch.randn(4, 2)
+
+    def step() -> None:
+        for model, optimizer in zip(models, optimizers, strict=True):
+            model(x).sum().backward()
+            optimizer.step()
+
+    found = list(several_optimizers(make_subject(step, device_type="cpu")))
+    assert [f.evidence["optimizers"] for f in found] == ([2] if networks == 2 else [])

@@ -17,7 +17,27 @@ from referee.units import format_frac
 
 def static_findings(subject: Subject) -> tuple[Finding, ...]:
     """What the weights and optimizers alone tell."""
-    return (*check_epsilon(subject), *half_weights(subject), *low_weights(subject), *cast_cache())
+    return (
+        *check_epsilon(subject),
+        *half_weights(subject),
+        *low_weights(subject),
+        *cast_cache(),
+        *several_optimizers(subject),
+    )
+
+
+def several_optimizers(subject: Subject) -> Iterator[Finding]:
+    """A reading of gradients and casts ends before the first update: what does that leave out?"""
+    count = len(subject.optimizers)
+    if count > 1:
+        yield Finding(
+            code="read-to-first-update",
+            severity="warning",
+            message=f"The step holds {count} optimizers: gradients and casts are read up to the first update, and what "
+            "the step computes after it is not in these figures (it is in the times).",
+            evidence={"optimizers": count},
+            hint="Give each network's part of the step as a target of its own.",
+        )
 
 
 def watch_step(subject: Subject) -> tuple[Finding, ...]:
