@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,10 +11,12 @@ from typing import Any
 
 from referee.analysis.diagnose import diagnose
 from referee.anatomy.mix import Mix
+from referee.anatomy.stages import ALLOCATION, AUTOGRAD, BINDING, DISPATCH, RESOLUTION, SETUP
 from referee.bench.plan import Plan
 from referee.device.fake import FakeDevice, FakeSync
 from referee.errors import DeviceMissing
 from referee.lab.claims import BY_ID
+from referee.lab.claims.operators import REFERENCES
 from referee.lab.laboratory import Laboratory, Recorded
 from referee.lab.run import EXPERIMENTS, put_to_test
 from referee.records.lab import LabRow
@@ -34,6 +36,28 @@ def missing(name: str) -> FakeDevice:
     raise DeviceMissing(f"No device {name} here.")
 
 
+def stage(name: str, layer: str, ns: float) -> Any:
+    return SimpleNamespace(name=name, layer=layer, ns=ns, ci_low_ns=ns, ci_high_ns=ns)
+
+
+AS_CLAIMED = {BINDING: 1_500.0, RESOLUTION: 700.0, DISPATCH: 300.0, AUTOGRAD: 1_500.0, ALLOCATION: 700.0, SETUP: 500.0}
+"""What the course says of each layer between the call and the kernel, in its middle."""
+
+
+def anatomy(
+    *, key_set_ns: float | None = 12.0, contended_ns: float = 35.0, instead: Mapping[str, float] | None = None
+) -> Any:
+    """An anatomy in which every part is as the course has it, but for the layers in ``instead``."""
+    costs = {**AS_CLAIMED, **(instead or {})}
+    shared = {"two threads, a tensor each": 5.0, "two threads, one tensor": contended_ns}
+    variants = [
+        SimpleNamespace(group=REFERENCES, name=name, ns=10 + ns, extra_ns=ns, ci_low_ns=ns, ci_high_ns=ns)
+        for name, ns in shared.items()
+    ]
+    stages = tuple(stage(layer, layer, ns) for layer, ns in costs.items())
+    return SimpleNamespace(stages=stages, per_tensor_ns=key_set_ns, variants=tuple(variants))
+
+
 def no_anatomy(*_: Any, **__: Any) -> Any:
     return SimpleNamespace(stages=(), per_tensor_ns=None, variants=())
 
@@ -41,7 +65,7 @@ def no_anatomy(*_: Any, **__: Any) -> Any:
 def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:
     fields.setdefault("operators", None)
     fields.setdefault("mix", lambda: Mix(groups=(("pass",),), names={}))
-    fields.setdefault("take_apart", no_anatomy)
+    fields.setdefault("take_apart", lambda *_, **__: anatomy())
     fields.setdefault("row_cost_ns", lambda: 700.0)
     return Laboratory(device=device or FakeSync(), plan=PLAN, open=fields.pop("open", missing), **fields)
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from referee.anatomy.mix import Mix
-from referee.anatomy.stages import ALLOCATION, DISPATCH
+from referee.anatomy.stages import ALLOCATION, AUTOGRAD, DISPATCH
 from referee.device.fake import FakeSync
-from referee.lab.claims.operators import REFERENCES
 from referee.lab.eager import redispatch
 
-from .planted import laboratory, planted, planted_models, row
+from .planted import anatomy, laboratory, no_anatomy, planted, planted_models, row, stage
 
 
 @pytest.mark.parametrize(("each_ns", "outcome"), [(1_000, "differs"), (5_000, "holds"), (20_000, "differs")])
@@ -26,12 +25,15 @@ def test_an_operator_amid_others_costs_what_was_planted(each_ns: int, outcome: s
 def test_the_stages_are_those_of_the_anatomy() -> None:
     device = FakeSync()
     stages = (
-        SimpleNamespace(name="dispatch: keys", layer=DISPATCH, ns=40.0),
-        SimpleNamespace(name="dispatch: CPU", layer=DISPATCH, ns=60.0),
-        SimpleNamespace(name="allocation", layer=ALLOCATION, ns=700.0),
+        stage("dispatch: keys", DISPATCH, 40.0),
+        stage("dispatch: CPU", DISPATCH, 60.0),
+        stage("allocation", ALLOCATION, 700.0),
     )
-    anatomy = SimpleNamespace(stages=stages, per_tensor_ns=None, variants=())
-    found = row("E1", laboratory(device, operators=planted(device, add=5_000), take_apart=lambda *_, **__: anatomy))
+    known = SimpleNamespace(stages=stages, per_tensor_ns=None, variants=())
+    found = row("E1", laboratory(device, operators=planted(device, add=5_000), take_apart=lambda *_, **__: known))
+    assert found.outcome == "differs"
+    assert "Keys and jump: 100 ns is below the 200 ns that the claim allows." in found.why
+    assert "Autograd node, which the claim gives a figure for, could not be measured." in found.why
     assert "keys and jump 100 ns (claimed 0.2 to 0.5 µs)" in found.why
     assert (found.figures or {})["allocator hit (ns)"] == 700
 
@@ -88,13 +90,53 @@ def test_what_saving_costs_is_beyond_the_tape_alone(saving_ns: int, outcome: str
 
 def test_references_from_several_threads_are_those_of_the_anatomy() -> None:
     device = FakeSync()
-    variants = (SimpleNamespace(group=REFERENCES, name="two threads, one tensor", ns=31.0),)
-    anatomy = SimpleNamespace(stages=(), per_tensor_ns=12.0, variants=variants)
-    lab = laboratory(
-        device, operators=planted(device, mul=900, add=700, neg=900, addcmul=950), take_apart=lambda *_, **__: anatomy
-    )
-    assert "31.0 ns from two threads, one tensor" in row("E21", lab).why
+    lab = laboratory(device, operators=planted(device, mul=900, add=700, neg=900, addcmul=950))
+    assert "45.0 ns from two threads, one tensor" in row("E21", lab).why
     assert "12.0 ns for the key set alone" in row("E20", lab).why
+
+
+@pytest.mark.parametrize(("autograd_ns", "outcome"), [(1_500.0, "holds"), (400.0, "differs"), (9_000.0, "differs")])
+def test_a_stage_that_is_not_as_claimed_counts_though_the_sum_is(autograd_ns: float, outcome: str) -> None:
+    device = FakeSync()
+    known = anatomy(instead={AUTOGRAD: autograd_ns})
+    found = row("E1", laboratory(device, operators=planted(device, add=5_000), take_apart=lambda *_, **__: known))
+    assert found.outcome == outcome
+    assert ("Autograd node: " in found.why) == (outcome == "differs")
+
+
+@pytest.mark.parametrize(("key_set_ns", "outcome"), [(12.0, "holds"), (0.5, "differs"), (None, "cannot-tell")])
+def test_the_key_set_is_what_the_claim_is_about(key_set_ns: float | None, outcome: str) -> None:
+    """An argument costs 25 ns more in all."""
+    device = FakeSync()
+    lab = laboratory(
+        device,
+        operators=planted(device, neg=900, addcmul=950),
+        take_apart=lambda *_, **__: anatomy(key_set_ns=key_set_ns),
+    )
+    found = row("E20", lab)
+    assert (found.measured, found.outcome) == (pytest.approx(25, abs=1), outcome)
+    assert ("The key set alone" in found.why) == (outcome != "holds")
+
+
+@pytest.mark.parametrize(("contended_ns", "outcome"), [(35.0, "holds"), (5.1, "differs")])
+def test_saving_costs_more_from_two_threads_or_the_row_says_not(contended_ns: float, outcome: str) -> None:
+    """A tensor each costs 5 ns beyond one thread."""
+    device = FakeSync()
+    lab = laboratory(
+        device,
+        operators=planted(device, mul=900, add=700, tapes={"mul": 380, "add": 300}),
+        take_apart=lambda *_, **__: anatomy(contended_ns=contended_ns),
+    )
+    found = row("E21", lab)
+    assert found.outcome == outcome
+    assert ("Two threads on one tensor" in found.why) == (outcome == "differs")
+
+
+def test_without_an_anatomy_there_is_no_telling_of_its_parts() -> None:
+    device = FakeSync()
+    names = planted(device, add=5_000)
+    found = row("E1", laboratory(device, operators=names, take_apart=no_anatomy))
+    assert (found.measured, found.outcome) == (pytest.approx(5_000, rel=0.01), "cannot-tell")
 
 
 def test_one_dispatch_is_what_inference_mode_leaves_out() -> None:

@@ -13,9 +13,10 @@ from referee.cli.main import main
 from referee.device.fake import FakeSync
 from referee.errors import OptionError
 from referee.lab import measuring
-from referee.lab.claims import BY_ID, CLAIMS, MS, US
-from referee.lab.laboratory import Reading
-from referee.lab.run import EXPERIMENTS, Experiment, judge, run_lab, select
+from referee.lab.claims import BY_ID, CLAIMS, MS, US, select
+from referee.lab.judging import judge
+from referee.lab.laboratory import Part, Reading
+from referee.lab.run import EXPERIMENTS, Experiment, run_lab
 from referee.records.schema import load, save
 from referee.report.compose import compose
 from referee.report.text import render_text
@@ -45,17 +46,42 @@ def test_no_row_is_constant() -> None:
     [
         (1.0, 1.9, "differs"),
         (1.0, 2.0, "cannot-tell"),
-        (1.9, 2.3, "holds"),
+        (1.9, 2.3, "cannot-tell"),
+        (2.0, 3.0, "holds"),
+        (2.9, 3.1, "cannot-tell"),
+        (1.0, 9.0, "cannot-tell"),
         (2.5, 2.6, "holds"),
         (3.0, 9.0, "cannot-tell"),
         (3.1, 9.0, "differs"),
     ],
 )
-def test_a_number_in_the_range_holds_and_an_interval_outside_differs(low: float, high: float, outcome: str) -> None:
+def test_an_interval_in_the_range_holds_outside_differs_and_across_a_bound_leaves_open(
+    low: float, high: float, outcome: str
+) -> None:
     claim = replace(BY_ID["M4"], low=2.0, high=3.0, below="a reason", above="a reason")
     found = judge(claim, Reading(value=(low + high) / 2, low=low, high=high), basis="live")
     assert found.outcome == outcome
     assert ("likely: a reason" in found.why) == (outcome == "differs")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (2.1, 2.9, "holds"),
+        (1.0, 1.9, "differs"),
+        (3.1, 4.0, "differs"),
+        (2.5, 3.5, "cannot-tell"),
+        (None, None, "cannot-tell"),
+    ],
+)
+def test_a_part_counts_as_the_number_does(low: float | None, high: float | None, outcome: str) -> None:
+    claim = replace(BY_ID["M4"], low=2.0, high=3.0)
+    part = Part(name="a part", value=low, low=low, high=high, claimed_low=2.0, claimed_high=3.0)
+    found = judge(claim, Reading(value=2.5, low=2.4, high=2.6, parts=(part,)), basis="live")
+    assert found.outcome == outcome
+    assert ("A part" in found.why) == (outcome != "holds")
+    wrong = judge(claim, Reading(value=1.5, low=1.4, high=1.6, parts=(part,)), basis="live")
+    assert wrong.outcome == "differs"
 
 
 def test_contradictions_are_sums_of_the_claims_own_figures() -> None:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from referee.cli.live import require_torch
-from referee.cli.output import add_output_arguments, check_output_arguments, deliver, show, write_html
+from referee.cli.output import (
+    add_output_arguments,
+    check_output_arguments,
+    deliver,
+    note,
+    show,
+    write_html,
+    write_report,
+)
 from referee.cli.progress import Progress
 from referee.errors import OptionError
 
 if TYPE_CHECKING:
+    from referee.lab.claims import Claim
     from referee.lab.laboratory import Recorded
+    from referee.records.finding import Finding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,28 +49,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Choose the claims, read the traces, run the experiments, show."""
-    check_output_arguments(args)
-    if args.threads < 1:
-        raise OptionError(f"--threads {args.threads}: this is not a whole number above 0.")
-    if args.list:
-        from referee.lab.claims import BY_ID
-        from referee.report.lab import compose_claims
+    _check(args)
+    from referee.lab.claims import select
 
-        show(compose_claims([(claim.id, claim.claimed, claim.measures) for claim in BY_ID.values()]))
-        return 0
+    ids, paths = _sorted_out(args)
+    claims = select(ids)
+    _check_paths(paths)
+    if args.list:
+        return _list(claims, args)
     require_torch()
     from referee.device.cpu import set_threads
     from referee.device.registry import open_device
     from referee.lab.laboratory import Laboratory
-    from referee.lab.run import run_lab, select
+    from referee.lab.run import run_lab
 
-    claims = select(args.ids)
     set_threads(args.threads)
     progress = Progress(enabled=not args.no_progress)
     with progress.stage("lab"):
-        recorded = _read(args.trace, progress)
+        recorded, findings = _read(paths, progress)
         lab = Laboratory(device=open_device("cpu"), recorded=recorded)
-        report = run_lab(claims, lab, progress=lambda words: progress.update(words=words))
+        report = run_lab(
+            claims,
+            lab,
+            findings=findings,
+            command=_command(ids, paths, args.threads),
+            progress=lambda words: progress.update(words=words),
+        )
     deliver(report, args)
     if args.html:
         from referee.report.compose import compose
@@ -63,27 +83,99 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read(paths: list[str], progress: Progress) -> tuple[Recorded, ...]:
-    """The traces named; those that cannot be read end the command, unless they were found in a directory."""
-    if not paths:
-        return ()
-    from pathlib import Path
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what could not be done later."""
+    if args.html is not None and not args.html.lower().endswith((".html", ".htm")):
+        raise OptionError(f"--html {args.html}: this is no name of a page.", hint="Name a file that ends in .html.")
+    check_output_arguments(args)
+    if args.threads < 1:
+        raise OptionError(f"--threads {args.threads}: this is not a whole number above 0.")
 
+
+def _sorted_out(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Claims and traces. A claim's name behind ``--trace`` is a claim, unless a file of that name is there."""
+    from referee.lab.claims import BY_ID
+
+    named = [word for word in args.trace if word.upper() in BY_ID and not os.path.exists(word)]
+    return [*args.ids, *named], [word for word in args.trace if word not in named]
+
+
+def _check_paths(paths: list[str]) -> None:
+    """A file that is named and not there is the user's mistake, however many others are named."""
+    from referee.errors import TraceError
+
+    for path in paths:
+        # Patterns, addresses and standard input are looked up when they are read.
+        if path == "-" or "://" in path or any(sign in path for sign in "*?["):
+            continue
+        if not os.path.exists(path) and not os.path.exists(path.partition("!")[0]):
+            raise TraceError(f"{path} does not exist.")
+
+
+def _list(claims: Sequence[Claim], args: argparse.Namespace) -> int:
+    """The claims, in every form that a result has."""
+    from referee.records.schema import write_atomically
+    from referee.report.lab import compose_claims
+
+    document = compose_claims([(claim.id, claim.claimed, claim.measures) for claim in claims])
+    listed = [
+        {"id": c.id, "claimed": c.claimed, "measures": c.measures, "unit": c.unit, "low": low, "high": high}
+        for c in claims
+        for low, high in [c.bounds]
+    ]
+    text = json.dumps({"claims": listed}, indent=2, ensure_ascii=False) + "\n"
+    if args.json == "-":
+        args.stdout.write(text)
+    else:
+        show(document)
+        if args.json:
+            write_atomically(text.encode(), args.json)
+            note(f"JSON written to {args.json}")
+    if args.report:
+        write_report(document, args.report)
+    if args.html:
+        write_html(document, args.html)
+    return 0
+
+
+def _command(ids: list[str], paths: list[str], threads: int) -> str:
+    words = ["referee", "lab", *ids, *(["--threads", str(threads)] if threads > 1 else [])]
+    return shlex.join([*words, "--trace", *paths] if paths else words)
+
+
+_DOUBTFUL = ("truncated", "damaged", "bad-checksum", "unread-keys", "repaired", "skipped-events")
+"""What the reader found that makes the answers of a trace those of a part of it."""
+
+
+def _read(paths: list[str], progress: Progress) -> tuple[tuple[Recorded, ...], tuple[Finding, ...]]:
+    """The traces named, and what stood in the way. Raises what the first one raised if none could be read."""
     from referee.analysis.diagnose import diagnose
+    from referee.cli.trace import on_databases
     from referee.errors import TraceError
     from referee.lab.laboratory import Recorded
+    from referee.records.finding import Finding
     from referee.trace.reader import read_trace
     from referee.trace.source import find_traces
 
     found: list[Recorded] = []
-    files = find_traces(paths, rank=None)
-    for path in files:
+    errors: list[TraceError] = []
+    others: list[str] = []
+    findings: list[Finding] = []
+    for path in find_traces(paths, rank=None, passed_over=others):
         progress.update(words=f"reading {path}")
+        name = Path(path).name
         try:
             trace = read_trace(path)
-        except TraceError:
-            if len(files) == 1:
-                raise
+        except TraceError as error:
+            errors.append(error)
             continue
-        found.append(Recorded(name=Path(path).name, trace=trace, report=diagnose(trace)))
-    return tuple(found)
+        found.append(Recorded(name=name, trace=trace, report=diagnose(trace)))
+        findings += [replace(f, message=_naming(name, f.message)) for f in trace.findings if f.code in _DOUBTFUL]
+    if errors and not found:
+        raise errors[0]
+    findings += [Finding(code="unreadable", severity="warning", message=e.message, hint=e.hint) for e in errors]
+    return tuple(found), (*findings, *on_databases(others))
+
+
+def _naming(name: str, message: str) -> str:
+    return message if name in message else f"{name}: {message}"

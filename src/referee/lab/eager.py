@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from referee.anatomy.stages import LAYERS
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.errors import CannotTell
-from referee.lab.claims.operators import PIPELINE_US, REFERENCES
-from referee.lab.laboratory import Laboratory, Reading, estimated
+from referee.lab.claims.claim import RESOLVED_NS, US
+from referee.lab.claims.operators import CONTENTION_NS, PIPELINE_US, REFERENCES
+from referee.lab.laboratory import Laboratory, Part, Reading, estimated
 from referee.lab.measuring import timed
+from referee.records.anatomy import Variant
 from referee.records.finding import Scalar
 from referee.units import format_frac, format_ns, format_ratio
 
@@ -31,12 +34,20 @@ def amid_others(lab: Laboratory) -> Reading:
     stages = _stages(lab)
     parts = [
         f"{name} {format_ns(ns)} (claimed {low:.2g}{f' to {high:.2g}' if high > low else ''} µs)"
-        for name, (low, high) in PIPELINE_US.items()
-        if (ns := stages.get(name)) is not None
+        for name, part in stages.items()
+        for low, high in [PIPELINE_US[name]]
+        if (ns := part.value) is not None
     ]
     note = f"In a hot loop, stage by stage: {', '.join(parts)}." if parts else ""
-    figures: dict[str, Scalar] = {f"{name} (ns)": ns for name, ns in stages.items()}
-    return Reading(value=found.value, low=found.low, high=found.high, note=note, figures=figures)
+    figures: dict[str, Scalar] = {f"{name} (ns)": part.value for name, part in stages.items() if part.value is not None}
+    return Reading(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        note=note,
+        figures=figures,
+        parts=tuple(stages.values()),
+    )
 
 
 _COURSE_NAMES = dict(
@@ -57,12 +68,22 @@ _COURSE_NAMES = dict(
 """The course's name for each layer of the anatomy. Binding and parsing are one layer there, and told apart below."""
 
 
-def _stages(lab: Laboratory) -> dict[str, float]:
-    """The anatomy's stages added up under the course's names."""
-    found: dict[str, float] = {}
+def _stages(lab: Laboratory) -> dict[str, Part]:
+    """The anatomy's stages added up under the course's names; a CPU has no launch."""
+    found = {
+        name: Part(name=name, claimed_low=low * US, claimed_high=high * US)
+        for name, (low, high) in PIPELINE_US.items()
+        if name != "launch"
+    }
     for stage in lab.anatomy().stages:
         name = "parsing and overloads" if stage.name == "argument parsing" else _COURSE_NAMES[stage.layer]
-        found[name] = found.get(name, 0.0) + stage.ns
+        if (part := found.get(name)) is not None:
+            found[name] = replace(
+                part,
+                value=(part.value or 0.0) + stage.ns,
+                low=(part.low or 0.0) + stage.ci_low_ns,
+                high=(part.high or 0.0) + stage.ci_high_ns,
+            )
     return found
 
 
@@ -131,7 +152,10 @@ def per_argument(lab: Laboratory) -> Reading:
     alone = lab.anatomy().per_tensor_ns
     note = "" if alone is None else f"Of that {format_ns(alone)} for the key set alone, by calls that compute nothing."
     figures: dict[str, Scalar] = {} if alone is None else {"key_set_alone_ns": alone}
-    return Reading(value=found.point / 2, low=found.low / 2, high=found.high / 2, note=note, figures=figures)
+    part = Part(name="the key set alone", value=alone, low=alone, high=alone, claimed_low=RESOLVED_NS, claimed_high=inf)
+    return Reading(
+        value=found.point / 2, low=found.low / 2, high=found.high / 2, note=note, figures=figures, parts=(part,)
+    )
 
 
 def saving(lab: Laboratory) -> Reading:
@@ -144,15 +168,34 @@ def saving(lab: Laboratory) -> Reading:
         return Pair(name, call(lab, source, a=a), call(lab, source, a=a, context=torch.no_grad))
 
     mul, add = lab.pairs((beyond("mul"), beyond("add")))
-    shared = {v.name: v.ns for v in lab.anatomy().variants if v.group == REFERENCES and v.ns is not None}
+    ways = [v for v in lab.anatomy().variants if v.group == REFERENCES and v.ns is not None]
+    shared = {v.name: v.ns for v in ways}
     note = ""
     if shared:
         parts = ", ".join(f"{format_ns(ns)} from {name}" for name, ns in shared.items())
         note = f"One reference copied and dropped: {parts}."
     figures: dict[str, Scalar] = {"mul_ns": mul.point, "add_ns": add.point, **shared}
     return Reading(
-        value=mul.point - add.point, low=mul.low - add.high, high=mul.high - add.low, note=note, figures=figures
+        value=mul.point - add.point,
+        low=mul.low - add.high,
+        high=mul.high - add.low,
+        note=note,
+        figures=figures,
+        parts=(_contention(ways),),
     )
+
+
+def _contention(ways: Sequence[Variant]) -> Part:
+    """What copying costs more where two threads copy one tensor than where each has its own."""
+    part = Part(name="two threads on one tensor, beyond a tensor each", claimed_low=CONTENTION_NS, claimed_high=inf)
+    known = {way.name: way for way in ways}
+    one, each = known.get("two threads, one tensor"), known.get("two threads, a tensor each")
+    if one is None or each is None or None in (one.extra_ns, one.ci_low_ns, each.extra_ns, each.ci_low_ns):
+        return part
+    # Both are timed against the same first way, which falls out of the difference.
+    ends = [(way.ci_low_ns or 0.0, way.extra_ns or 0.0, way.ci_high_ns or 0.0) for way in (one, each)]
+    (low, middle, high), (less, other, more) = ends
+    return replace(part, value=middle - other, low=low - more, high=high - less)
 
 
 def redispatch(lab: Laboratory) -> Reading:

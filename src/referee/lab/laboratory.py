@@ -43,6 +43,22 @@ class Recorded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """One figure that a claim states beside its main one: what came out for it, and where it lies if the claim is true.
+
+    ``value`` and its interval are ``None`` where it could not be measured.
+    """
+
+    name: str
+    claimed_low: float
+    claimed_high: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = "ns"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """What an experiment found: a number with its interval, and what else is worth knowing."""
 
@@ -52,6 +68,7 @@ class Reading:
     note: str = ""
     figures: Mapping[str, Scalar] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 def _row_cost_ns() -> float:

@@ -11,7 +11,8 @@ import numpy as np
 
 from referee.errors import CannotTell
 from referee.graph.work import work_by_device
-from referee.lab.laboratory import Laboratory, Reading, Recorded, counted
+from referee.lab.claims.operators import GRAPH_NS
+from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, counted
 from referee.stats.interval import median_interval
 from referee.stats.summary import FloatArray
 from referee.trace.columns import CALL_KINDS, NONE, Kind
@@ -110,12 +111,16 @@ def elementwise(lab: Laboratory) -> Reading:
 def launch_calls(lab: Laboratory) -> Reading:
     """E7. Calls that launched a kernel; those that replayed a graph apart."""
     found = _typical([(recorded, _calls(recorded, _LAUNCH)) for recorded in lab.recorded], "a launch by CUDA")
-    replays = [float(np.median(part)) for recorded in lab.recorded if (part := _calls(recorded, _GRAPH)).size]
+    low, high = GRAPH_NS
+    part = Part(name="launching a whole graph", claimed_low=low, claimed_high=high)
+    replays = [(recorded, calls) for recorded in lab.recorded if (calls := _calls(recorded, _GRAPH)).size]
     if not replays:
-        return found
-    typical = float(np.median(replays))
-    note = f"Launching a whole graph took {format_ns(typical)} in the median over traces (with one: {len(replays)})."
-    return replace(found, note=note, figures={**found.figures, "graph_launch_ns": typical})
+        return replace(found, parts=(part,))
+    graph = _typical(replays, "a graph launch")
+    part = replace(part, value=graph.value, low=graph.low, high=graph.high)
+    traces = f"over the traces with one: {len(replays)}"
+    note = f"Launching a whole graph took {format_ns(graph.value)} in the median ({traces})."
+    return replace(found, note=note, figures={**found.figures, "graph_launch_ns": graph.value}, parts=(part,))
 
 
 def _calls(recorded: Recorded, name: re.Pattern[str]) -> FloatArray:

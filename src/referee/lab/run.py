@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from referee.bench.measure import settle_words
 from referee.device.provenance import collect, mark_machine
-from referee.errors import CannotTell, EnvironmentLacks, OptionError
+from referee.errors import CannotTell, EnvironmentLacks
 from referee.lab import eager, measuring, recorded, regimes, structure
-from referee.lab.claims import BY_ID, CLAIMS, Claim
-from referee.lab.laboratory import Laboratory, Reading
-from referee.records.finding import Scalar
-from referee.records.lab import LabReport, LabRow, Outcome
-from referee.units import format_quantity
+from referee.lab.claims import Claim
+from referee.lab.judging import judge, without
+from referee.lab.laboratory import Laboratory, Reading, Recorded
+from referee.records.finding import Finding
+from referee.records.lab import LabReport, LabRow, LabTrace
 
 Ask = Callable[[Laboratory], Reading]
 
@@ -74,20 +73,13 @@ EXPERIMENTS: dict[str, Experiment] = {
 """Claim → its experiment."""
 
 
-def select(ids: Sequence[str]) -> tuple[Claim, ...]:
-    """The claims named, in the order of the list; all of them where none is named."""
-    wanted = {word.upper() for word in ids}
-    unknown = sorted(wanted - set(BY_ID))
-    if unknown:
-        raise OptionError(f"{unknown[0]} is no claim.", hint="`referee lab --list` lists them.")
-    return tuple(claim for claim in CLAIMS if not wanted or claim.id in wanted)
-
-
 def run_lab(
     claims: Sequence[Claim],
     lab: Laboratory,
     *,
     experiments: Mapping[str, Experiment] = EXPERIMENTS,
+    findings: Sequence[Finding] = (),
+    command: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> LabReport:
     """Test each of ``claims`` in ``lab``. An interrupt is raised again: rows are quickly repeated."""
@@ -103,7 +95,20 @@ def run_lab(
         method={"clock": "settled_amortised", "settle": settle_words(lab.device), "budget_ns": lab.plan.budget_ns},
         before=before,
     )
-    return LabReport(rows=tuple(rows), provenance=provenance, took_ns=time.perf_counter_ns() - start_ns)
+    return LabReport(
+        rows=tuple(rows),
+        provenance=provenance,
+        took_ns=time.perf_counter_ns() - start_ns,
+        findings=tuple(findings),
+        traces=tuple(_trace(recorded) for recorded in lab.recorded),
+        command=command,
+    )
+
+
+def _trace(recorded: Recorded) -> LabTrace:
+    """A trace by its name, and the chips that its file states, each once."""
+    names = dict.fromkeys(device.name for device in recorded.trace.devices if device.name)
+    return LabTrace(name=recorded.name, chips=tuple(names))
 
 
 def put_to_test(claim: Claim, experiment: Experiment, lab: Laboratory) -> LabRow:
@@ -115,13 +120,13 @@ def put_to_test(claim: Claim, experiment: Experiment, lab: Laboratory) -> LabRow
         except EnvironmentLacks as error:
             missing = missing or str(error)
         except CannotTell as error:
-            return _without(claim, "cannot-tell", str(error))
+            return without(claim, "cannot-tell", str(error))
     if experiment.traces is not None and lab.recorded:
         try:
             return judge(claim, experiment.traces(lab), basis="recorded")
         except CannotTell as error:
-            return _without(claim, "needs-device", f"Needs {missing}. {error}")
-    return _without(claim, "needs-device", _needs(experiment, missing, lab))
+            return without(claim, "needs-device", f"Needs {missing}. {error}")
+    return without(claim, "needs-device", _needs(experiment, missing, lab))
 
 
 def _needs(experiment: Experiment, missing: str, lab: Laboratory) -> str:
@@ -133,67 +138,3 @@ def _needs(experiment: Experiment, missing: str, lab: Laboratory) -> str:
     except EnvironmentLacks:
         return f"Needs {missing}. Recorded traces can answer it: --trace."
     return "Needs a trace of the device: record one with `referee profile --device cuda`, and give it with --trace."
-
-
-def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
-    """Holds where the number lies in the claim's range, differs where its whole interval lies outside.
-
-    Where the interval reaches into the range and the number does not, there is no telling.
-    """
-    outcome: Outcome = "holds"
-    words = [reading.note] if reading.note else []
-    if reading.high < claim.low:
-        outcome = "differs"
-        words.append(_distance(reading.high, claim.low, claim.unit, "below", claim.below))
-    elif reading.low > claim.high:
-        outcome = "differs"
-        words.append(_distance(reading.low, claim.high, claim.unit, "above", claim.above))
-    elif not claim.low <= reading.value <= claim.high:
-        outcome = "cannot-tell"
-        words.append("The interval reaches into what the claim allows, the number itself does not.")
-    elif reading.low < claim.low or reading.high > claim.high:
-        words.append("The interval reaches beyond what the claim allows.")
-    low, high = claim.bounds
-    return LabRow(
-        **_common(claim, recorded=basis == "recorded"),
-        measured=reading.value,
-        low=reading.low,
-        high=reading.high,
-        outcome=outcome,
-        claimed_low=low,
-        claimed_high=high,
-        why=" ".join(words),
-        basis=basis,
-        sources=reading.sources,
-        figures=dict[str, Scalar](reading.figures) or None,
-    )
-
-
-def _distance(end: float, bound: float, unit: str, side: str, likely: str) -> str:
-    words = f"{format_quantity(end, unit)} is {side} the {format_quantity(bound, unit)} that the claim allows"
-    return f"{words}; likely: {likely}." if likely else f"{words}."
-
-
-def _without(claim: Claim, outcome: Outcome, why: str) -> LabRow:
-    low, high = claim.bounds
-    return LabRow(
-        **_common(claim),
-        measured=None,
-        low=None,
-        high=None,
-        outcome=outcome,
-        claimed_low=low,
-        claimed_high=high,
-        why=why,
-    )
-
-
-def _common(claim: Claim, *, recorded: bool = False) -> dict[str, Any]:
-    return {
-        "id": claim.id,
-        "claimed": claim.claimed,
-        "teaches": claim.teaches,
-        "measures": (claim.measures_recorded if recorded else "") or claim.measures,
-        "unit": claim.unit,
-        "contradiction": claim.contradiction,
-    }

@@ -11,10 +11,11 @@ from referee.anatomy.operator import find_operator
 from referee.anatomy.path import keys_of_call, predict
 from referee.anatomy.tape import read_tape
 from referee.device.memory import measure_memory
-from referee.device.observe import observe
-from referee.lab.claims.operators import DISPATCH_NS, LAYERS
+from referee.device.observe import Observation, observe
+from referee.errors import CannotTell
+from referee.lab.claims.operators import DISPATCH_NS, LAYERS, STEP_OPS
 from referee.lab.eager import redispatch
-from referee.lab.laboratory import Laboratory, Reading, counted, share
+from referee.lab.laboratory import Laboratory, Part, Reading, counted, share
 from referee.units import format_ns
 
 _CHAIN = 10
@@ -29,6 +30,14 @@ def _spelled_out(lab: Laboratory) -> Any:
     """The context in which attention is a matter of single operators."""
     attention = getattr(lab.operators.nn, "attention", None)
     return nullcontext() if attention is None else attention.sdpa_kernel(attention.SDPBackend.MATH)
+
+
+def _watched(lab: Laboratory, step: Callable[[], object]) -> Observation:
+    """What ``step`` ran; raises :class:`~referee.errors.CannotTell` where it could not be watched: none is no count."""
+    seen = observe(step, lab.device)
+    if seen.basis != "operators":
+        raise CannotTell("The operators could not be watched: something that the step holds is compiled or a fake.")
+    return seen
 
 
 def layer_operators(lab: Laboratory) -> Reading:
@@ -46,10 +55,21 @@ def layer_operators(lab: Laboratory) -> Reading:
             return layer(x)
 
     step()
-    seen, fused = observe(unfused, lab.device), observe(lambda: layer(x), lab.device)
-    whole = LAYERS * observe(step, lab.device).n_ops
+    seen, fused = _watched(lab, unfused), _watched(lab, lambda: layer(x))
+    whole = LAYERS * _watched(lab, step).n_ops
     note = f"{fused.n_ops} with a fused attention; {LAYERS} such layers with backward make {whole:,} operators."
-    return replace(counted(seen.n_ops, kinds=len(seen.ops), fused=fused.n_ops, step=whole), note=note)
+    low, high = STEP_OPS
+    part = Part(
+        name=f"the step of {LAYERS} layers",
+        value=whole,
+        low=whole,
+        high=whole,
+        claimed_low=low,
+        claimed_high=high,
+        unit="operators",
+    )
+    found = counted(seen.n_ops, kinds=len(seen.ops), fused=fused.n_ops, step=whole)
+    return replace(found, note=note, parts=(part,))
 
 
 def backward_operators(lab: Laboratory) -> Reading:
@@ -65,7 +85,7 @@ def backward_operators(lab: Laboratory) -> Reading:
         return layer(x).square().mean()
 
     step()  # gradients exist from now on, as in any step but the first
-    once, both = observe(forward, lab.device).n_ops, observe(step, lab.device).n_ops
+    once, both = _watched(lab, forward).n_ops, _watched(lab, step).n_ops
     return counted((both - once) / once, forward=once, backward=both - once)
 
 
@@ -134,7 +154,8 @@ def dispatches(lab: Laboratory) -> Reading:
     side = "below" if cost.high < low else "above" if cost.low > high else "within"
     note = f"One dispatch more costs {format_ns(cost.value)}, {side} the {format_ns(low)} to {format_ns(high)} claimed."
     found = counted(len(keys), path=", ".join(keys), one_ns=cost.value, one_low_ns=cost.low, one_high_ns=cost.high)
-    return replace(found, note=note)
+    part = Part(name="one dispatch", value=cost.value, low=cost.low, high=cost.high, claimed_low=low, claimed_high=high)
+    return replace(found, note=note, parts=(part,))
 
 
 def nodes(lab: Laboratory) -> Reading:

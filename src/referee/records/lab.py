@@ -18,7 +18,8 @@ class LabRow:
 
     ``measured`` with its interval from ``low`` to ``high`` is in ``unit`` (``ns``, ``ratio``, ``frac``, ``bytes``, or a
     plain word); the claim's own range is ``claimed_low`` to ``claimed_high``, ``None`` where it is open. ``holds``: the
-    number lies in the claim's range; ``differs``: the whole interval lies outside of it.
+    whole interval lies in the claim's range, and so does that of every other part of the claim that states a figure;
+    ``differs``: one of these intervals lies outside of its range; ``cannot-tell``: one lies across a bound.
     """
 
     id: str
@@ -46,6 +47,14 @@ class LabRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabTrace:
+    """A recorded trace that the rows could be answered from, and the chips that its file names."""
+
+    name: str
+    chips: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabReport:
     """The claims in the order of the list, and where they were tested."""
 
@@ -53,4 +62,8 @@ class LabReport:
     provenance: Provenance
     took_ns: int
     findings: tuple[Finding, ...] = ()
+    traces: tuple[LabTrace, ...] = ()
+    """Every trace that was read, whichever rows it could answer."""
+    command: str = ""
+    """The command that made the report."""
     schema: str = "referee.lab/1"

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from referee.records.document import Column, Document, Entries, Entry, Heading, Headline, Table, Tone
+from referee.records.document import (
+    Block,
+    Column,
+    Document,
+    Entries,
+    Entry,
+    Fact,
+    Facts,
+    Heading,
+    Headline,
+    Table,
+    Tone,
+)
 from referee.records.lab import LabReport, LabRow
 from referee.report.findings import finding_blocks
 from referee.report.provenance import provenance_blocks
@@ -35,16 +48,55 @@ def compose_lab(report: LabReport) -> Document:
             Headline(
                 figure=f"{counts['holds']} of {len(report.rows)} hold",
                 sentence=f"{summary[:1].upper()}{summary[1:]}; tested in {format_ns(report.took_ns)}.",
-                context=context_lines(report.provenance),
+                context=(*context_lines(report.provenance), *_from_traces(report)),
                 tone="note",
             ),
             Table(columns=columns, rows=tuple(_row(row) for row in report.rows)),
             Heading(text="Each claim, and what it teaches"),
             Entries(entries=tuple(_entry(row) for row in report.rows), numbered=False),
             *finding_blocks(report.findings),
-            *provenance_blocks(report.provenance),
+            *_trace_blocks(report),
+            *_provenance(report),
         ),
     )
+
+
+def _recorded(report: LabReport) -> int:
+    return sum(row.basis == "recorded" for row in report.rows)
+
+
+def _from_traces(report: LabReport) -> tuple[str, ...]:
+    """How many rows come from devices that are not here."""
+    count = _recorded(report)
+    if not count:
+        return ()
+    rows, traces = ("row" if count == 1 else "rows"), ("trace" if len(report.traces) == 1 else "traces")
+    return (f"{count} {rows} from {len(report.traces)} recorded {traces} of other devices",)
+
+
+def _trace_blocks(report: LabReport) -> tuple[Block, ...]:
+    """Every trace with its chips, and the command that made the page."""
+    blocks: list[Block] = []
+    if report.traces:
+        rows = tuple((trace.name, ", ".join(trace.chips) or "not stated in the file") for trace in report.traces)
+        columns = (Column(title="Trace", fit="wrap"), Column(title="Chip", fit="wrap"))
+        blocks += [Heading(text="The traces that were read"), Table(columns=columns, rows=rows)]
+    if report.command:
+        blocks.append(Facts(facts=(Fact(label="Made by", value=report.command),)))
+    return tuple(blocks)
+
+
+def _provenance(report: LabReport) -> tuple[Block, ...]:
+    """Where the rows measured here come from; the devices of the others stand with the traces."""
+    blocks = provenance_blocks(report.provenance)
+    if not _recorded(report) or report.provenance.accelerator is not None:
+        return blocks
+    return tuple(replace(block, facts=_elsewhere(block)) if isinstance(block, Facts) else block for block in blocks)
+
+
+def _elsewhere(block: Facts) -> tuple[Fact, ...]:
+    value = "none here; rows from traces: the chips named with each trace"
+    return tuple(replace(fact, value=value) if fact.label == "Accelerator" else fact for fact in block.facts)
 
 
 def compose_claims(claims: Sequence[tuple[str, str, str]]) -> Document:

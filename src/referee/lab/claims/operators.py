@@ -21,8 +21,14 @@ PIPELINE_TOTAL_US = (5.0, 10.0)
 DISPATCH_NS = (200.0, 500.0)
 """What the course says one dispatch costs."""
 
+GRAPH_NS = (1 * US, 2 * US)
+"""What the course says replaying a whole captured graph costs."""
+
 REFERENCES = "reference to a saved tensor"
 """The group of variants in the anatomy that copies references from one thread and from two."""
+
+CONTENTION_NS = 1.0
+"""The least that counts as dearer with two threads: what starting the threads adds to each copy is less."""
 
 LAYER_OPS, LAYERS, BACKWARD_TIMES = (50, 150), 32, 3
 STEP_OPS = (2_000, 5_000)
@@ -272,7 +278,7 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E21",
-        claimed="Saved tensors are shared pointers: keeping them costs.",
+        claimed="Saved tensors are shared pointers: keeping them costs, and more so when several threads do.",
         measures="what saving two tensors adds to an operator (mul against add, both with a tape)",
         low=RESOLVED_NS,
         high=inf,

@@ -1,0 +1,109 @@
+"""Does a claim hold? Its number, and every part of it that states a figure, against the ranges that it states.
+
+One rule for all rows: a claim differs if any part of it does, cannot be told if any part cannot, and holds otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from referee.lab.claims import Claim
+from referee.lab.laboratory import Part, Reading
+from referee.records.finding import Scalar
+from referee.records.lab import LabRow, Outcome
+from referee.units import format_quantity
+
+_Side = Literal["within", "below", "above", "open"]
+
+
+def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
+    """Each figure holds with its whole interval in the range, differs with its whole interval outside.
+
+    An interval with a bound inside leaves open on which side the figure lies, wherever its middle is.
+    """
+    side = _side(reading.low, reading.high, claim.low, claim.high)
+    words = [reading.note] if reading.note else []
+    if side == "below":
+        words.append(_distance(reading.high, claim.low, claim.unit, side, claim.below))
+    elif side == "above":
+        words.append(_distance(reading.low, claim.high, claim.unit, side, claim.above))
+    elif side == "open":
+        words.append("The interval lies on both sides of a bound of what the claim allows.")
+    sides = [side]
+    for part in reading.parts:
+        sides.append(_side(part.low, part.high, part.claimed_low, part.claimed_high))
+        if sides[-1] != "within":
+            words.append(_about(part, sides[-1]))
+    low, high = claim.bounds
+    return LabRow(
+        **_common(claim, recorded=basis == "recorded"),
+        measured=reading.value,
+        low=reading.low,
+        high=reading.high,
+        outcome=_together(sides),
+        claimed_low=low,
+        claimed_high=high,
+        why=" ".join(words),
+        basis=basis,
+        sources=reading.sources,
+        figures=dict[str, Scalar](reading.figures) or None,
+    )
+
+
+def _together(sides: list[_Side]) -> Outcome:
+    if "below" in sides or "above" in sides:
+        return "differs"
+    return "cannot-tell" if "open" in sides else "holds"
+
+
+def _side(low: float | None, high: float | None, claimed_low: float, claimed_high: float) -> _Side:
+    if low is None or high is None:
+        return "open"
+    if high < claimed_low:
+        return "below"
+    if low > claimed_high:
+        return "above"
+    return "within" if claimed_low <= low and high <= claimed_high else "open"
+
+
+def _about(part: Part, side: _Side) -> str:
+    """A part that does not hold, in a sentence that names it."""
+    name = f"{part.name[:1].upper()}{part.name[1:]}"
+    if part.value is None or part.low is None or part.high is None:
+        return f"{name}, which the claim gives a figure for, could not be measured."
+    if side == "open":
+        low, high = format_quantity(part.low, part.unit), format_quantity(part.high, part.unit)
+        return f"{name}: the interval from {low} to {high} lies on both sides of a bound of what the claim allows."
+    end, bound = (part.high, part.claimed_low) if side == "below" else (part.low, part.claimed_high)
+    return f"{name}: {_distance(end, bound, part.unit, side, '')}"
+
+
+def _distance(end: float, bound: float, unit: str, side: str, likely: str) -> str:
+    words = f"{format_quantity(end, unit)} is {side} the {format_quantity(bound, unit)} that the claim allows"
+    return f"{words}; likely: {likely}." if likely else f"{words}."
+
+
+def without(claim: Claim, outcome: Outcome, why: str) -> LabRow:
+    """A row that has no number, and the reason."""
+    low, high = claim.bounds
+    return LabRow(
+        **_common(claim),
+        measured=None,
+        low=None,
+        high=None,
+        outcome=outcome,
+        claimed_low=low,
+        claimed_high=high,
+        why=why,
+    )
+
+
+def _common(claim: Claim, *, recorded: bool = False) -> dict[str, Any]:
+    return {
+        "id": claim.id,
+        "claimed": claim.claimed,
+        "teaches": claim.teaches,
+        "measures": (claim.measures_recorded if recorded else "") or claim.measures,
+        "unit": claim.unit,
+        "contradiction": claim.contradiction,
+    }
