@@ -63,6 +63,13 @@ def test_the_operators_of_a_whole_step_count() -> None:
 
 
 @pytest.mark.parametrize("claim", ["E4", "E5"])
+def test_what_other_experiments_left_in_the_laboratory_is_not_what_a_step_holds(claim: str) -> None:
+    place = with_layer(forward=100, differentiable=50)
+    place.kept["compiled"] = torch.compile(lambda x: x, backend="eager")
+    assert row(claim, place).measured
+
+
+@pytest.mark.parametrize("claim", ["E4", "E5"])
 def test_a_step_that_could_not_be_watched_is_no_count_of_none(claim: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structure, "observe", lambda *_: SimpleNamespace(basis="closure", n_ops=0, ops={}))
     found = row(claim, with_layer(forward=100, differentiable=5))

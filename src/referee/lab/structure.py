@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from referee.anatomy.operator import find_operator
@@ -26,10 +27,13 @@ def _encoder(lab: Laboratory) -> tuple[Any, Any]:
     return layer, lab.operators.randn(2, 8, 64)
 
 
-def _spelled_out(lab: Laboratory) -> Any:
-    """The context in which attention is a matter of single operators."""
+def _spelled_out(lab: Laboratory) -> Callable[[], AbstractContextManager[Any]]:
+    """Makes the context in which attention is a matter of single operators.
+
+    A step holds this and not the laboratory, from which everything can be reached that other experiments have left.
+    """
     attention = getattr(lab.operators.nn, "attention", None)
-    return nullcontext() if attention is None else attention.sdpa_kernel(attention.SDPBackend.MATH)
+    return nullcontext if attention is None else partial(attention.sdpa_kernel, attention.SDPBackend.MATH)
 
 
 def _watched(lab: Laboratory, step: Callable[[], object]) -> Observation:
@@ -43,15 +47,16 @@ def _watched(lab: Laboratory, step: Callable[[], object]) -> Observation:
 def layer_operators(lab: Laboratory) -> Reading:
     """E4. Unfused, as the claim has it; beside it with today's fused attention, and the step of a whole model."""
     layer, x = _encoder(lab)
+    spelled_out = _spelled_out(lab)
 
     def step() -> Any:
-        with _spelled_out(lab):
+        with spelled_out():
             loss = layer(x).square().mean()
             loss.backward()
         return loss.detach()
 
     def unfused() -> Any:
-        with _spelled_out(lab):
+        with spelled_out():
             return layer(x)
 
     step()
