@@ -503,3 +503,15 @@ def test_a_step_of_two_networks_is_told_how_far_it_is_read(networks: int) -> Non
 
     found = list(several_optimizers(make_subject(step, device_type="cpu")))
     assert [f.evidence["optimizers"] for f in found] == ([2] if networks == 2 else [])
+
+
+def test_a_loss_that_is_no_number_is_told_although_its_gradients_are() -> None:
+    model, x = nn.Linear(4, 1), torch.randn(8, 4)
+
+    def step() -> torch.Tensor:
+        loss = torch.log(model(x) - 1e9).mean()
+        loss.backward()
+        return loss
+
+    found = finite_findings(measure_gradients(make_subject(step, device_type="cpu", model=model)).reference)
+    assert [f.code for f in found] == ["loss-not-finite"]

@@ -337,3 +337,29 @@ def test_a_disabled_scaler_is_nothing() -> None:
         right(loop)
 
     assert codes(run) == {}
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_one_scaler_for_two_optimizers_is_updated_once(updates: bool) -> None:
+    """The documented recipe: step, step, update. Without the update the next iteration's first step tells."""
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(4, 4) for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    x = torch.randn(8, 4)
+    with watch() as seen:
+        for _ in range(2):
+            for model in models:
+                model.zero_grad()
+                scaler.scale(model(x).square().mean()).backward()
+            scaler.unscale_(optimizers[0])
+            torch.nn.utils.clip_grad_norm_(models[0].parameters(), 1.0)
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+            if updates:
+                scaler.update()
+            else:
+                scaler._per_optimizer_states.clear()
+    found = {finding.code for finding in seen.findings}
+    assert ("scaler-not-updated" in found) != updates
+    assert "clip-before-unscale" not in found

@@ -144,7 +144,7 @@ def advise(
         autocast=None if known.audited is None else replace(known.audited, casts_ns=casts_ns),
         gradients=known.ranges,
         activations=known.activations,
-        scaler=None if known.ranges is None else _forecast(subject, known.ranges),
+        scaler=None if known.ranges is None or known.not_finite else _forecast(subject, known.ranges),
         timing=timing,
         pays_from=pays,
         provenance=timed.provenance,
@@ -182,7 +182,7 @@ def _learn(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callabl
     gradients = measure_gradients(subject)
     ranges = _ranges(subject, gradients, clock) if gradients.reference.trained else None
     not_finite = finite_findings(gradients.reference)
-    if ranges is not None and not_finite:
+    if ranges is not None and any(finding.code == "gradients-not-finite" for finding in not_finite):
         # Shares of what is no number say nothing: not that nothing vanishes, and not which scales are good.
         ranges = replace(ranges, zero_frac=None, scale_low=None, scale_high=None)
     activations = measure_activations(subject)

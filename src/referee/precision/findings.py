@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 
 from referee.device.host import load_torch
 from referee.precision.passes import Pass
@@ -81,10 +82,11 @@ def finite_findings(reference: Pass) -> tuple[Finding, ...]:
     torch = load_torch()
     wrong = {name: int((~torch.isfinite(g)).sum()) for name, g in reference.gradients.items()}
     named = [name for name, count in wrong.items() if count]
+    losses = [float(loss) for loss in reference.losses if loss.numel() == 1 and not loss.is_complex()]
     if not named:
-        return ()
+        wrong_losses = [loss for loss in losses if not isfinite(loss)]
+        return tuple(_loss_finding(loss) for loss in wrong_losses[:1])
     elements = sum(gradient.numel() for gradient in reference.gradients.values())
-    losses = [float(loss) for loss in reference.losses if loss.numel() == 1]
     return (
         Finding(
             code="gradients-not-finite",
@@ -99,6 +101,17 @@ def finite_findings(reference: Pass) -> tuple[Finding, ...]:
             },
             hint="torch.autograd.set_detect_anomaly(True) names the operator that makes the first one.",
         ),
+    )
+
+
+def _loss_finding(loss: float) -> Finding:
+    """Gradients may be finite all the same: that of a logarithm is, where the logarithm is not."""
+    return Finding(
+        code="loss-not-finite",
+        severity="warning",
+        message=f"The loss is {loss:g} in float32 already: no precision mends that, whatever its gradients are.",
+        evidence={"loss": str(loss)},
+        hint="Look for a logarithm, a root or a division out of its domain in the loss.",
     )
 
 

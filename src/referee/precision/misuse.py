@@ -173,13 +173,14 @@ class Watcher:
         optimizer = args[0] if args else kwargs["optimizer"]
         log = self.seen.scalers.setdefault(id(scaler), ScalerLog())
         log.steps += 1
-        if log.waiting:
+        if id(optimizer) in log.waiting:
             self.note(
                 "scaler-not-updated",
                 "scaler.step is called again without scaler.update in between: the scale never adapts",
                 hint="Call scaler.update() once at the end of every iteration.",
             )
-        log.waiting = True
+        # One scaler may step several optimizers before it is updated once.
+        log.waiting.add(id(optimizer))
         parameters = parameters_of(optimizer)
         halves = [p for p in parameters if p.grad is not None and p.grad.dtype == self.torch.float16]
         if halves:
@@ -232,7 +233,7 @@ class Watcher:
         if not scaler.is_enabled():
             return
         log = self.seen.scalers.setdefault(id(scaler), ScalerLog())
-        log.waiting = False
+        log.waiting.clear()
         scale = float(scaler.get_scale())
         log.scales.append(scale)
         if scale == 0:
@@ -270,8 +271,8 @@ class Watcher:
         given = args[0] if args else kwargs.get("parameters")
         if given is None or isinstance(given, Iterator):
             # Reading an iterator would take it from the caller; the parameters of a module come as one. All that is
-            # known then is what carries a scale now.
-            held = list(self.held.values())
+            # known then is what carries a scale now. Where some gradients are unscaled, it may be those.
+            held = [] if any(one.unscaled for one in self.held.values()) else list(self.held.values())
         else:
             parameters = [given] if isinstance(given, self.torch.Tensor) else list(given)
             held = [self.held[id(p)] for p in parameters if id(p) in self.held]

@@ -26,8 +26,8 @@ class ScalerLog:
     steps: int = 0
     skipped: int = 0
     scales: list[float] = field(default_factory=list)
-    waiting: bool = False
-    """A step was made and no update since."""
+    waiting: set[int] = field(default_factory=set)
+    """Optimizers, by ``id``, that it stepped since its last update."""
 
 
 @dataclass

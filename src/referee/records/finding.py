@@ -60,6 +60,7 @@ CODES: dict[str, str] = {
     "half-weights": "trainable weights are kept in float16",
     "epsilon-vanishes": "the optimizer's epsilon is zero in the dtype of the weights",
     "read-to-first-update": "a step with several optimizers is read up to the first update alone",
+    "loss-not-finite": "the loss is infinite or no number in float32 already",
     "gradients-not-finite": "gradients are infinite or no numbers in float32 already",
     "gradients-vanish": "gradients that float32 has are zero in an fp16 backward",
     "activations-overflow": "activations exceed fp16's largest number",
