@@ -6,8 +6,8 @@ Every side of every pair runs a fixed number of times under valgrind, which coun
 largest stages should be the same set, and the ranks agree. Needs valgrind; under it torch picks AVX2 kernels.
 
 The operands hold 64 x 64 numbers. On 8 numbers, where no stage does any work, the second and the third largest stage
-(memory for the output, the iterator's set-up, sometimes parsing) lie close together, 16 % apart in
-instructions for ``relu``, and their instructions per cycle decide which of them comes second: there five of ten operators fail.
+(memory for the output, the iterator's set-up, sometimes parsing) lie close together, 16 % apart in instructions for
+``relu``, and their instructions per cycle decide which of them comes second: there five of ten operators fail.
 ``--shape 8x8`` shows that.
 """
 
