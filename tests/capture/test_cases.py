@@ -144,7 +144,7 @@ def step():
 
 options = CaptureOptions(shapes=sys.argv[2] == "shapes", memory=True)
 record = capture(step, device=open_device("cpu"), dtype="float32", shapes=(), out_dir=sys.argv[1], name="t",
-                 plan=Plan.of(active=5), options=options, timing_budget_ns=0, calibrate=False)
+                 plan=Plan.of(active=20), options=options, timing_budget_ns=0, calibrate=False)
 print(record.files[0].memory_growth_bytes, *[finding.code for finding in record.findings])
 """
 
@@ -165,10 +165,9 @@ print(record.files[0].memory_growth_bytes, *[finding.code for finding in record.
     def test_the_capture_says_so_with_the_figure(self, tmp_path: Path) -> None:
         with_shapes, found = self.grown(tmp_path, "shapes")
         without, found_without = self.grown(tmp_path, "none")
-        # 5 steps of 12 operands of 4 MiB are held with shapes; without, a few temporaries at a time. What the warm-up
-        # step and Python held is free and still resident when the window begins, and is used first: growth is less by
-        # some steps' worth.
-        assert with_shapes > 2 * 12 * 4 * 1024**2
+        # 20 steps of 12 operands of 4 MiB are held with shapes; without, a few temporaries at a time. What the warm-up
+        # steps held is free and still resident when the window begins, and is used first: growth is less by some.
+        assert with_shapes > (20 - 1) * 12 * 4 * 1024**2 * 0.85
         assert without < with_shapes / 4
         assert found == ["memory-invalid"]
         assert found_without == []

@@ -86,5 +86,5 @@ def test_recorded_traces_give_the_same_totals_without_their_names(recorded: str,
         data = file.read()
     copy, _ = redact(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     assert asdict(totals(parse_trace(copy))) == asdict(totals(before))
-    assert b'"/home/' not in copy
-    assert b'"/root/' not in copy
+    for home in (b"home", b"root"):
+        assert b'"/' + home + b"/" not in copy
