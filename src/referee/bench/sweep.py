@@ -63,7 +63,7 @@ def sweep(
     example) becomes a finding, put into words by ``explain``, and the other values are measured; where no value can be
     measured the first error is raised.
     """
-    numbers = check_values(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
+    numbers = _check(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
     points: list[SweepPoint] = []
     failed: list[tuple[Any, Exception]] = []
     interrupted = False
@@ -150,7 +150,7 @@ def sweep_grid(
     return tuple(sweeps)
 
 
-def check_values(
+def _check(
     values: Sequence[Any], *, parameter: str, price_per_hour: float | None = None, served: float | None = None
 ) -> bool:
     """Do the values make a sweep, and are they numbers? Raises :class:`~referee.errors.OptionError` where not."""

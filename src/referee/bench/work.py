@@ -71,10 +71,9 @@ def known_flop(seen: object) -> int | None:
 
 def check_work(seen: object, time_ns: float | None, *, device: Device) -> tuple[Finding, ...]:
     """Does the headline imply more arithmetic than the device can do? Asked only where it implies a great deal."""
-    flop = known_flop(seen)
-    if flop is None or not isinstance(seen, KnowsWork) or not time_ns or flop * NS_PER_S / time_ns < ASKED_FROM:
+    if not isinstance(seen, KnowsWork) or not seen.flop or not time_ns or seen.flop * NS_PER_S / time_ns < ASKED_FROM:
         return ()
-    return check_peak(time_ns, flop=flop, peak_flop_per_s=seen.peak_flop_per_s(device))
+    return check_peak(time_ns, flop=seen.flop, peak_flop_per_s=seen.peak_flop_per_s(device))
 
 
 def check_peak(

@@ -209,11 +209,10 @@ def sweep_target(
     served: float | None = None,
 ) -> Sweep:
     """Measure the target at each value of one of its parameters."""
-    from referee.bench.sweep import check_values, sweep
+    from referee.bench.sweep import sweep
     from referee.target import explain_error, step_errors
 
     require_declared(target, parameter)
-    check_values(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
     with step_errors(target.name), progress.stage(f"sweeping {parameter}"):
         return sweep(
             lambda value: build_at(target, {parameter: value}, device=device),
