@@ -47,7 +47,7 @@ def test_with_a_helper(file: Path, sharing: pytest.MonkeyPatch, fork: bool):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crew, "SHARE_FROM_BYTES", 1 << 60)
         expected = read_trace(file)
-    sharing.setattr(crew, "_may_fork", lambda: fork)
+    sharing.setattr(crew, "may_fork", lambda: fork)
     assert same(read_trace(file), expected)
     assert expected.events == 6000
 
@@ -56,7 +56,7 @@ def test_a_helper_that_does_nothing_but_die(file: Path, sharing: pytest.MonkeyPa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crew, "SHARE_FROM_BYTES", 1 << 60)
         expected = read_trace(file)
-    sharing.setattr(crew, "_may_fork", lambda: False)
+    sharing.setattr(crew, "may_fork", lambda: False)
     sharing.setattr(crew.sys, "executable", "/bin/true")
     assert same(read_trace(file), expected)
 
@@ -70,7 +70,7 @@ def test_a_helper_that_dies_with_work_in_its_hands(file: Path, sharing: pytest.M
         crew.claim(job.queue)
         crew.claim(job.queue)
 
-    sharing.setattr(crew, "_may_fork", lambda: True)
+    sharing.setattr(crew, "may_fork", lambda: True)
     sharing.setattr(crew, "serve", serve_a_little)
     assert same(read_trace(file), expected)
 
@@ -79,7 +79,7 @@ def test_no_process_to_spare(file: Path, sharing: pytest.MonkeyPatch):
     def refuse(job, *, unused=None):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    sharing.setattr(crew, "_fork", refuse)
+    sharing.setattr(crew, "fork", refuse)
     sharing.setattr(crew, "_start", refuse)
     assert read_trace(file).events == 6000
 

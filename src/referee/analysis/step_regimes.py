@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,22 +31,39 @@ def with_regimes(
     trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps], steps: Sequence[StepReport], *, allocator_recurs: bool
 ) -> tuple[StepReport, ...]:
     """The steps with their regimes; none for a step that launched fewer than two device rows."""
-    positions = [np.where(work.linked, step_of(trace.steps, work.launch_start_ns), NONE) for work in works]
-    behind = [_step_of_gaps(trace, g) for g in gaps]
+    members_of = [
+        _by_step(np.where(work.linked, step_of(trace.steps, work.launch_start_ns), NONE), len(steps)) for work in works
+    ]
+    cause_ns = _causes_by_step(trace, gaps, len(steps))
     named = []
     for number, step in enumerate(steps):
-        chosen = [np.flatnonzero(position == number) for position in positions]
+        chosen = [members[number] for members in members_of]
         if sum(members.size for members in chosen) < 2:
             named.append(step)
             continue
         timeline = add_up([partition_rows(trace, work, rows) for work, rows in zip(works, chosen, strict=True)])
-        causes = {
-            cause: sum(int(g.cause(cause)[at == number].sum()) for g, at in zip(gaps, behind, strict=True))
-            for cause in (*CAUSES, "unseen")
-        }
+        causes = {cause: int(by_step[number]) for cause, by_step in cause_ns.items()}
         shares = _shares(step, timeline, causes, allocator_recurs=allocator_recurs)
         named.append(replace(step, regime=decide_by_shares(shares).regime))
     return tuple(named)
+
+
+def _by_step(position: IntColumn, count: int) -> list[IntColumn]:
+    """For each step: where it stands in ``position``, in order."""
+    order = np.argsort(position, kind="stable")
+    bounds = np.searchsorted(position[order], np.arange(count + 1))
+    return [order[low:high] for low, high in pairwise(bounds)]
+
+
+def _causes_by_step(trace: Trace, gaps: Sequence[Gaps], count: int) -> dict[str, IntColumn]:
+    """For each cause: its idle time behind each step, over all devices."""
+    sums = {cause: np.zeros(count, dtype=np.int64) for cause in (*CAUSES, "unseen")}
+    for device_gaps in gaps:
+        at = _step_of_gaps(trace, device_gaps)
+        known = at != NONE
+        for cause, by_step in sums.items():
+            np.add.at(by_step, at[known], device_gaps.cause(cause)[known])
+    return sums
 
 
 def _step_of_gaps(trace: Trace, gaps: Gaps) -> IntColumn:

@@ -7,10 +7,13 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from referee.errors import OptionError
-from referee.records.document import Document
-from referee.records.schema import Record, to_json, write_atomically
+
+if TYPE_CHECKING:
+    from referee.records.document import Document
+    from referee.records.schema import Record
 
 _MIN_WIDTH, _MAX_WIDTH = 60, 140
 
@@ -62,6 +65,7 @@ def check_output_arguments(args: argparse.Namespace) -> None:
 
 def deliver(record: Record, args: argparse.Namespace) -> None:
     """Show the record on standard output (as JSON where ``--json -`` asks for it) and write the files asked for."""
+    from referee.records.schema import to_json, write_atomically
     from referee.report.compose import compose
 
     if args.json == "-":
@@ -88,6 +92,8 @@ def show(document: Document) -> None:
 
 def write_report(document: Document, path: str) -> None:
     """Write a document to ``path`` in the format that its suffix names."""
+    from referee.records.schema import write_atomically
+
     kind = _SUFFIXES[Path(path).suffix.lower()]
     if kind == "html":
         from referee.report.html import render_html
@@ -107,6 +113,7 @@ def write_report(document: Document, path: str) -> None:
 
 def write_html(document: Document, path: str) -> None:
     """Write a document as HTML to ``path``, whatever its suffix."""
+    from referee.records.schema import write_atomically
     from referee.report.html import render_html
 
     write_atomically(render_html(document).encode(), path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import re
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note, show
 from referee.errors import OptionError, TraceError
-from referee.records.schema import write_atomically
 from referee.units import NS_PER_MS, parse_duration_ns
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def show_answer(answer: Answer, args: argparse.Namespace) -> None:
         if args.json == "-":
             args.stdout.write(text)
         else:
+            from referee.records.schema import write_atomically
+
             write_atomically(text.encode(), args.json)
         return
     from referee.records.document import Column, Document, Table
@@ -141,7 +143,8 @@ def read_part(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] 
     """One file, or the part of it that was asked for."""
     from referee.trace.reader import read_trace
 
-    trace = read_trace(path, lean=getattr(args, "lean", False), cache=getattr(args, "cache", None))
+    lean, cache = getattr(args, "lean", False), getattr(args, "cache", None)
+    trace = read_trace(path, lean=lean, cache=cache, meanwhile=load_the_rest)
     if args.step is not None or range_ns is not None or args.device is not None:
         from referee.trace.select import select
 
@@ -149,12 +152,19 @@ def read_part(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] 
     return trace
 
 
+def load_the_rest() -> None:
+    """Import what is needed once the trace is read."""
+    importlib.import_module("referee.analysis.diagnose")
+    importlib.import_module("referee.report.compose")
+    importlib.import_module("referee.report.text")
+
+
 def diagnose_as_asked(trace: Trace, args: argparse.Namespace) -> TraceReport:
     """The report, with the unprofiled time of a step where it was given."""
     from referee.analysis.diagnose import diagnose
 
     unprofiled_ns = None if args.step_ms is None else args.step_ms * NS_PER_MS
-    return diagnose(trace, unprofiled_step_ns=unprofiled_ns)
+    return diagnose(trace, unprofiled_step_ns=unprofiled_ns, alone=getattr(args, "lean", False))
 
 
 def report_on_all(

@@ -8,6 +8,7 @@ queue, or while code is loaded, is not a wait.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -32,7 +33,19 @@ class Waits:
 
 
 def find_waits(trace: Trace, work: Work | None) -> Waits:
-    """The waits that may explain idle time of one device (without one: those that a name tells)."""
+    """The waits that may explain idle time of one device of ``trace`` (without one: those that a name tells)."""
+    if work is None:
+        return _find(trace, None)
+    if (found := _FOUND.get(work)) is None:
+        found = _FOUND[work] = _find(trace, work)
+    return found
+
+
+_FOUND: WeakKeyDictionary[Work, Waits] = WeakKeyDictionary()
+"""Several analyses ask about the same device: what was found stays for as long as its work does."""
+
+
+def _find(trace: Trace, work: Work | None) -> Waits:
     calls = trace.rows.of(*CALL_KINDS)
     frees = calls_named(trace, FREES, among=calls)
     named = [calls_named(trace, WAITS, among=calls), calls_named(trace, COPIES, among=calls), frees]

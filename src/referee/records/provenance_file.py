@@ -13,7 +13,6 @@ import msgspec
 
 from referee.errors import ProvenanceError, SchemaError
 from referee.records.provenance import Provenance
-from referee.records.schema import write_atomically
 
 SUFFIX = ".provenance.json"
 """What is put behind the whole name of the trace file."""
@@ -27,6 +26,8 @@ def provenance_path(trace_path: str | os.PathLike[str]) -> Path:
 
 def save_provenance(provenance: Provenance, trace_path: str | os.PathLike[str]) -> Path:
     """Write ``provenance`` beside the trace at ``trace_path``, atomically, and say where."""
+    from referee.records.schema import write_atomically
+
     path = provenance_path(trace_path)
     write_atomically(msgspec.json.format(msgspec.json.encode(provenance), indent=1) + b"\n", path)
     return path

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, BinaryIO, cast
 
@@ -23,6 +21,7 @@ import numpy as np
 
 from referee.trace.blob import Blob
 from referee.trace.decode import Codes, Piece, Vocabulary
+from referee.trace.fork import Helper, fork, may_fork
 from referee.trace.pieces import PieceReader
 from referee.trace.worker import Job, claim, serve, ticket
 
@@ -34,21 +33,32 @@ class HelperMissing(Exception):
     """The system has no process or thread to spare."""
 
 
-def read_ahead(blob: Blob, cuts: Sequence[int], *, words: Vocabulary) -> dict[int, Piece | None]:
+def read_ahead(
+    blob: Blob, cuts: Sequence[int], *, words: Vocabulary, meanwhile: Callable[[], object] | None = None
+) -> dict[int, Piece | None]:
     """The pieces from one cut to the next, by number, read together with a helper; none where that does not pay.
 
     ``None`` stands for a stretch that is no whole number of valid events. What a helper fails to deliver is absent.
+    ``meanwhile`` is done here once the helper is at work; where there is none, it is left undone.
     """
     if blob.descriptor is None or cuts[-1] - cuts[0] < SHARE_FROM_BYTES or (os.cpu_count() or 1) < 2:
         return {}
     try:
-        return _shared(blob, blob.descriptor, list(pairwise(cuts)), words)
+        return _shared(blob, blob.descriptor, list(pairwise(cuts)), words, meanwhile or _nothing)
     except HelperMissing:
         return {}
 
 
+def _nothing() -> None:
+    """What else there is to do while a helper works."""
+
+
 def _shared(
-    blob: Blob, descriptor: int, stretches: Sequence[tuple[int, int]], words: Vocabulary
+    blob: Blob,
+    descriptor: int,
+    stretches: Sequence[tuple[int, int]],
+    words: Vocabulary,
+    meanwhile: Callable[[], object],
 ) -> dict[int, Piece | None]:
     """Read stretches together with a helper."""
     queue, queue_in = os.pipe()
@@ -63,6 +73,7 @@ def _shared(
     reader = PieceReader(blob, words)
     own: dict[int, Piece | None] = {}
     try:
+        meanwhile()
         while (index := claim(queue)) is not None:
             own[index] = reader.read(*stretches[index])
         helper.wait()
@@ -87,7 +98,8 @@ class _Helper:
     """The helper process, and a thread that takes its answers as they come."""
 
     def __init__(self, job: Job, *, queue_in: int) -> None:
-        self._process = _fork(job, unused=queue_in) if _may_fork() else _start(job)
+        # As long as anybody has the end open that is written to, the queue has no end.
+        self._process = fork(partial(serve, job), unused=(queue_in,)) if may_fork() else _start(job)
         self._pieces: dict[int, Piece | None] = {}
         self._words: Vocabulary | None = None
         self._thread = threading.Thread(target=self._take, daemon=True)
@@ -132,55 +144,10 @@ class _Helper:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Process:
-    """A running helper: where its answers come from, and how to end it and take its status."""
-
-    answers: BinaryIO
-    end: Callable[[], object]
-
-
-def _may_fork() -> bool:
-    """Whether a copy of this process can be trusted to work: it has no other threads, of Python's or of torch's.
-
-    A copy is ready at once, a new process after some 0.2 s. Other systems' own libraries forbid copies.
-    """
-    return sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
-
-
-def _fork(job: Job, *, unused: int) -> _Process:
-    """A copy of this process that serves the job and ends without anything that is done at a process's end.
-
-    ``unused`` is the end of the queue that is written to: as long as anybody has it open, the queue has no end.
-    """
-    receiving, sending = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of threads that numpy's linear algebra keeps waiting: the copy never calls it.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.close(receiving)
-            os.close(unused)
-            with os.fdopen(sending, "wb") as answers:
-                serve(job, answers)
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(sending)
-
-    def end() -> None:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(child, 0)
-
-    return _Process(answers=os.fdopen(receiving, "rb"), end=end)
-
-
-def _start(job: Job) -> _Process:
+def _start(job: Job) -> Helper:
     """A new process with the same interpreter and import path."""
+    import subprocess
+
     code = f"import sys; sys.path[:] = {sys.path!r}; from referee.trace.worker import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -199,7 +166,7 @@ def _start(job: Job) -> _Process:
         process.kill()
         process.wait()
 
-    return _Process(answers=cast("BinaryIO", answers), end=end)
+    return Helper(answers=cast("BinaryIO", answers), end=end)
 
 
 def _translation(theirs: Codes, ours: Codes) -> Any:

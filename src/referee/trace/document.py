@@ -26,6 +26,8 @@ _EDGE = re.compile(rf"\}}\s*,\s*(?=\{{\s*{EVENT_KEY})".encode())
 _SPACE = re.compile(rb"\s*")
 _BOM = b"\xef\xbb\xbf"
 _WINDOW = 1 << 16
+_EVENT_WINDOW = 1 << 12
+"""Where an edge between two events is looked for first: most events are a few hundred bytes long."""
 HEAD_LIMIT = 1 << 26
 """How far into an object the event list is looked for at most: nobody's metadata is 64 MiB long."""
 
@@ -131,7 +133,7 @@ def find_edge(blob: Blob, near: int) -> int | None:
 
     Answers the offset just behind the first event's closing brace; ``None`` if there is none up to the end.
     """
-    window = _WINDOW
+    window = _EVENT_WINDOW
     while near < blob.size:
         text = blob.read(near, window)
         match = _EDGE.search(text)

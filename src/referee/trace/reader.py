@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from referee.errors import TraceError
@@ -30,13 +30,18 @@ from referee.trace.unpack import SQLITE, Text
 
 
 def read_trace(
-    path: str | os.PathLike[str], *, lean: bool = False, cache: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    lean: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Trace:
     """Read the trace file at ``path``; ``lean`` takes less memory, and one process alone.
 
     A lean trace has 32-bit ids and row numbers where they fit, and the process that reads one keeps no freed memory:
     a full diagnosis of a file of a million events stays under 150 MB. ``cache`` is a directory for the columns of
     files that were read, by their bytes: the same bytes are not decoded twice (see :mod:`referee.trace.cache`).
+    ``meanwhile`` is called here while another process is already decoding; where there is none, it is not called.
 
     A file that ends in the middle gives what is there and the finding ``truncated``; a file without a single whole
     event, or that is no trace at all, raises :class:`~referee.errors.TraceError` with one sentence.
@@ -52,21 +57,23 @@ def read_trace(
             entry = Entry.of(packed, folder=cache, lean=lean)
             if (kept := entry.load(source=source, provenance=provenance)) is not None:
                 return kept
-        found = _read(packed.unpack(), source=source, lean=lean, provenance=provenance)
+        found = _read(packed.unpack(), source=source, lean=lean, provenance=provenance, meanwhile=meanwhile)
         if entry is not None and not entry.unchanged(packed.blob):
             entry = None
     trace = found.finish(provenance) if isinstance(found, Gathering) else found
     return trace if entry is None else entry.keep(trace)
 
 
-def _read(text: Text, *, source: str, lean: bool, provenance: Provenance | None) -> Gathering | Trace:
+def _read(
+    text: Text, *, source: str, lean: bool, provenance: Provenance | None, meanwhile: Callable[[], object] | None
+) -> Gathering | Trace:
     """The events of a text, of which a trace is made once the text is closed; or the trace of a database."""
     if text.blob.read(0, len(SQLITE)) == SQLITE:
         from referee.trace.nsys import read_nsys
 
         trace = read_nsys(text.blob, source=source, provenance=provenance)
         return replace(trace, findings=(*Noticed.of(text).findings(trace.events), *trace.findings))
-    return gather(text, source=source, lean=lean)
+    return gather(text, source=source, lean=lean, meanwhile=meanwhile)
 
 
 def parse_trace(data: bytes, *, source: str = "<memory>") -> Trace:
@@ -74,8 +81,8 @@ def parse_trace(data: bytes, *, source: str = "<memory>") -> Trace:
     return gather(Text(blob=MemoryBlob(data)), source=source).finish(None)
 
 
-def gather(text: Text, *, source: str, lean: bool = False) -> Gathering:
-    """Collect the events of a JSON text."""
+def gather(text: Text, *, source: str, lean: bool = False, meanwhile: Callable[[], object] | None = None) -> Gathering:
+    """Collect the events of a JSON text; ``meanwhile`` as in :func:`read_trace`."""
     blob = text.blob
     gathering = Gathering(source=source, lean=lean, noticed=Noticed.of(text))
     try:
@@ -88,7 +95,7 @@ def gather(text: Text, *, source: str, lean: bool = False) -> Gathering:
     gathering.noticed.unread_keys |= opening.unread
     with collector_paused():
         cuts = plan_cuts(blob, opening.start)
-        ahead = {} if lean else read_ahead(blob, cuts, words=gathering.words)
+        ahead = {} if lean else read_ahead(blob, cuts, words=gathering.words, meanwhile=meanwhile)
         _Splicer(blob, opening, gathering).run(cuts, ahead)
     return gathering
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -63,6 +62,8 @@ class Scratch:
 
     @staticmethod
     def _temporary() -> int:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             return os.dup(file.fileno())
 
