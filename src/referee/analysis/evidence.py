@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
+from referee.analysis.idle import sum_idle
 from referee.analysis.regime import (
     BUSY_FRAC,
     CLEAR_PER_OP_FRAC,
@@ -149,7 +150,23 @@ def _timeline(study: Study) -> tuple[Evidence, ...]:
         if second.ns
         else f"{format_ns(first.ns)}; no other loss",
     )
-    return busy, largest
+    return busy, largest, *_lead_lost(study)
+
+
+def _lead_lost(study: Study) -> tuple[Evidence, ...]:
+    """What the waits cost beyond the gaps right behind them, where that is anything."""
+    owed_ns = sum_idle(study.charged).synchronised_ns - study.idle.synchronised_ns
+    if not owed_ns:
+        return ()
+    return (
+        Evidence(
+            name="timeline: lead that waits took from the host",
+            value=owed_ns / max(study.totals.window_ns, 1),
+            unit="frac",
+            so=f"{format_ns(owed_ns)} of later gaps would not be there without the synchronising calls: "
+            f"counted as synchronised, beside {format_ns(study.idle.synchronised_ns)} right behind the waits",
+        ),
+    )
 
 
 def _host_against_device(study: Study) -> Evidence:

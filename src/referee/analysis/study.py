@@ -8,6 +8,7 @@ from referee.analysis.critical import critical_path
 from referee.analysis.idle import Gaps, find_gaps, sum_idle
 from referee.analysis.kernels import top_kernels
 from referee.analysis.law import apply_law
+from referee.analysis.lead import charge_waits
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
@@ -75,6 +76,11 @@ class Study:
         return find_gaps(self.trace, self.works)
 
     @cached_property
+    def charged(self) -> tuple[Gaps, ...]:
+        """The same intervals with all that the waits cost charged to them: what the regime is named from."""
+        return charge_waits(self.trace, self.works, self.gaps)
+
+    @cached_property
     def totals(self) -> Totals:
         """Counts and sums."""
         return totals(self.trace)
@@ -92,7 +98,8 @@ class Study:
     @cached_property
     def shares(self) -> Shares:
         """What each loss takes of the window."""
-        return share_out(self.trace, self.gaps, totals=self.totals, idle=self.idle, timeline=self.timeline)
+        idle = sum_idle(self.charged)
+        return share_out(self.trace, self.charged, totals=self.totals, idle=idle, timeline=self.timeline)
 
     @cached_property
     def queue(self) -> QueueDelay:
@@ -110,7 +117,7 @@ class Study:
         return with_regimes(
             self.trace,
             self.works,
-            self.gaps,
+            self.charged,
             step_reports(self.trace, self.works),
             allocator_recurs=self.shares.allocator_recurs,
         )

@@ -19,8 +19,10 @@ MOST_LATENCY_NS = 20 * NS_PER_US
 """No launch path known takes longer by itself: H100 1.7, A100 about 0, MI210 5.8, MI300 14-16 µs."""
 CLEAR_GAP_NS = 2 * NS_PER_US
 """Queued rows follow one another within a microsecond or two."""
-FEWEST_SHOWN = 5
-"""Fewer rows that end a gap show no latency: of five, the quartiles leave out one at either end."""
+FEWEST_SHOWN = 3
+"""Fewer rows that end a gap show no latency: two may be late alike by chance."""
+FEWEST_SPREAD = 5
+"""Of so many rows the middle half must agree; of fewer all must: of five, the quartiles leave out one at either end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,9 @@ class Work:
         is: then what the rows show that it waited for counts, if they agree with one another.
         """
         known = self.first & self.linked & (self.stream_free_ns > np.iinfo(np.int64).min)
-        # The first row of a stream says nothing: what ran there before the recording began is not known.
+        # The first row of a stream says nothing: what ran there before the recording began is not known. Nor does one
+        # whose call waited for it (a pageable copy): the call's end is no moment at which the row was handed over.
+        known &= ~self._awaited
         delay_ns = self.start_ns - self.launch_end_ns
         onto_idle = known & (self.stream_free_ns <= self.launch_start_ns)
         if onto_idle.any():
@@ -105,9 +109,17 @@ class Work:
         shown_ns = delay_ns[after_gap]
         if shown_ns.size < FEWEST_SHOWN or int(shown_ns.max()) > MOST_LATENCY_NS:
             return DEFAULT_LATENCY_NS
-        low, middle, high = np.quantile(shown_ns, (0.25, 0.5, 0.75))
+        apart = (0.25, 0.5, 0.75) if shown_ns.size >= FEWEST_SPREAD else (0.0, 0.5, 1.0)
+        low, middle, high = np.quantile(shown_ns, apart)
         # A latency is the same for all; how long rows were queued behind others is not.
         return max(0, round(float(middle))) if high - low <= CLEAR_GAP_NS else DEFAULT_LATENCY_NS
+
+    @property
+    def _awaited(self) -> BoolColumn:
+        """The row lies within its call and takes half of it or more."""
+        within = (self.launch_start_ns <= self.start_ns) & (self.end_ns <= self.launch_end_ns)
+        awaited: BoolColumn = within & (2 * (self.end_ns - self.start_ns) >= self.launch_end_ns - self.launch_start_ns)
+        return awaited
 
     @cached_property
     def _device_free_ns(self) -> IntColumn:

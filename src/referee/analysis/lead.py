@@ -1,0 +1,83 @@
+"""Which gaps does a wait cost beyond the one right behind it? The lead that it took away, charged to it.
+
+The causes of idle time credit a wait with the gap behind it. If the device is busy for long meanwhile (a collective, a
+large kernel), the host would have used that time to run ahead: the gaps of many later launches come from the wait, too.
+They are *per-op* among the causes. For naming the regime they count as synchronised: what a run without the
+synchronising calls would not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from referee.analysis.idle import Gaps
+from referee.graph.unwaited import Unwaited, removable, unwaited
+from referee.graph.waits import find_waits
+from referee.graph.work import Work
+from referee.trace.columns import IntColumn, Trace
+
+GIVES_WAY = ("per_op", "pause", "one_off", "allocator", "loader")
+"""Host-starved causes, in the order in which they give way to a wait: as for the gap right behind it."""
+
+LEAST_FRAC = 0.01
+"""Less of the window than this names no regime: waits that were no longer are not replayed."""
+
+
+def charge_waits(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, ...]:
+    """The same gaps, with what earlier waits cost moved from the host's causes to *synchronised*.
+
+    Sums over causes stay what they were in each gap. Assumes that the host would have done the same work without the
+    waits, in the same time.
+    """
+    return tuple(_charge(trace, work, g) for work, g in zip(works, gaps, strict=True))
+
+
+def _charge(trace: Trace, work: Work, gaps: Gaps) -> Gaps:
+    starved_ns = np.sum([gaps.cause(name) for name in GIVES_WAY], axis=0)
+    waits = find_waits(trace, work)
+    without = removable(trace, work, waits)
+    waited_ns = int((waits.end_ns - waits.start_ns)[without].sum())
+    explained_ns = np.where(np.isin(gaps.wait, waits.rows[without]), gaps.synchronised_ns, 0)
+    most_ns = min(waited_ns - int(explained_ns.sum()), int(starved_ns.sum()))
+    if most_ns < LEAST_FRAC * work.window_ns:
+        return gaps
+    run = unwaited(trace, work, waits, without=without)
+    left_ns = _idle_before(run)
+    owed_ns = min(int(gaps.length_ns.sum() - left_ns.sum() - explained_ns.sum()), most_ns)
+    if owed_ns <= 0:
+        return gaps
+    mine_ns = left_ns[np.searchsorted(work.rows, gaps.row)]
+    return _move(gaps, _portions(owed_ns, np.clip(gaps.length_ns - mine_ns - explained_ns, 0, starved_ns)))
+
+
+def _idle_before(run: Unwaited) -> IntColumn:
+    """For each row, how long its device was idle before it in the run without waits."""
+    order = np.lexsort((run.end_ns, run.start_ns))
+    reach_ns = np.maximum.accumulate(run.end_ns[order])
+    idle_ns = np.zeros(order.size, dtype=np.int64)
+    idle_ns[order[1:]] = np.maximum(run.start_ns[order[1:]] - reach_ns[:-1], 0)
+    return idle_ns
+
+
+def _portions(total_ns: int, shown_ns: IntColumn) -> IntColumn:
+    """``total_ns`` dealt out in proportion to ``shown_ns``, and no more than that to anybody."""
+    sum_ns = np.cumsum(shown_ns)
+    if total_ns >= sum_ns[-1]:
+        return shown_ns
+    dealt_ns = np.rint(sum_ns * (total_ns / int(sum_ns[-1]))).astype(np.int64)
+    portions: IntColumn = np.minimum(np.diff(dealt_ns, prepend=0), shown_ns)
+    return portions
+
+
+def _move(gaps: Gaps, owed_ns: IntColumn) -> Gaps:
+    """The gaps with so much of each one's host-starved time called synchronised."""
+    left_ns = owed_ns.copy()
+    changed: dict[str, IntColumn] = {"synchronised_ns": gaps.synchronised_ns + owed_ns}
+    for name in GIVES_WAY:
+        part_ns = np.minimum(gaps.cause(name), left_ns)
+        changed[f"{name}_ns"] = gaps.cause(name) - part_ns
+        left_ns -= part_ns
+    return replace(gaps, **changed)

@@ -1,0 +1,240 @@
+"""When would the device have worked if the host had never waited for it? A replay without the synchronising calls.
+
+A wait takes the host's lead over the device away. The gap right behind it shows a part of that alone: where the device
+is kept busy meanwhile by something long, the lead that the host would have won is missing at many later launches.
+
+The replay keeps everything as recorded but the waits: the host comes earlier by what it waited so far; each row starts
+when it was handed over, when its stream is free and when the row of another stream that it followed has ended, and
+keeps what it waited beyond that. Calls that wait for their own copy still do, and streams that never worked side by
+side keep taking turns. With no wait left out every row starts as recorded, by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from referee.graph.calls import WAITS, calls_named
+from referee.graph.waits import Waits
+from referee.graph.work import CLEAR_GAP_NS, Work
+from referee.trace.columns import NONE, BoolColumn, IntColumn, RowNumbers, Trace
+from referee.trace.intervals import IntervalSet, intersect, overlap_ns, union
+
+MOST_STREAMS = 16
+"""Of more streams than this it is not asked which of them ever worked side by side."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unwaited:
+    """Starts and ends of a device's rows, in the order of the work's rows, in a run without its waits."""
+
+    start_ns: IntColumn
+    end_ns: IntColumn
+    removed: RowNumbers
+    """The waits that are left out."""
+
+
+def removable(trace: Trace, work: Work, waits: Waits) -> BoolColumn:
+    """Which waits are calls that do nothing but wait, with the device at work meanwhile."""
+    alone = np.isin(waits.rows, calls_named(trace, WAITS, among=waits.rows))
+    mask: BoolColumn = alone & (overlap_ns(waits.start_ns, waits.end_ns, within=work.busy) > 0)
+    return mask
+
+
+def unwaited(trace: Trace, work: Work, waits: Waits, *, without: BoolColumn) -> Unwaited:
+    """The device's rows in a run without these waits."""
+    player = _Player(trace, work, _bounds(work))
+    _replay(player, _host_events(trace, work, waits, without=without), key_ns=_keys(work), start_ns=work.start_ns)
+    start_ns = np.array(player.start_ns, dtype=np.int64)
+    return Unwaited(start_ns=start_ns, end_ns=start_ns + work.end_ns - work.start_ns, removed=waits.rows[without])
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """What each row waits for; positions of rows, :data:`NONE` where there is nothing to wait for."""
+
+    ready_ns: IntColumn
+    """When the host had handed the row over and its latency had passed: never after its start."""
+    before: RowNumbers
+    """The row before it on its stream."""
+    after_before_ns: IntColumn
+    """From that row's end; below 0 where they overlap."""
+    other: RowNumbers
+    """The row of another stream that it followed."""
+    after_other_ns: IntColumn
+
+
+def _bounds(work: Work) -> _Bounds:
+    far = np.iinfo(np.int64).min
+    free_ns, start_ns = work.stream_free_ns, work.start_ns
+    handed = work.linked & work.first
+    ready_ns = np.where(handed, np.minimum(work.submission_ns + work.latency_ns, start_ns), far)
+    base_ns = np.maximum(free_ns, ready_ns)
+    other, ended_ns = _last_ended(work)
+    follows = (other != NONE) & (start_ns - base_ns > CLEAR_GAP_NS) & (ended_ns > base_ns)
+    follows &= work.stream[np.maximum(other, 0)] != work.stream
+    # Onto a free stream: what it took is latency. Behind another row: what it took is the device's.
+    late = ~follows & handed & (ready_ns >= free_ns)
+    before = _before(work)
+    behind = before != NONE
+    kept_ns = np.where(late | follows, np.minimum(start_ns - free_ns, 0), start_ns - free_ns)
+    return _Bounds(
+        ready_ns=np.where(late, start_ns, ready_ns),
+        before=before,
+        after_before_ns=np.where(behind, kept_ns, 0),
+        other=np.where(follows, other, NONE),
+        after_other_ns=np.where(follows, start_ns - ended_ns, 0),
+    )
+
+
+def _last_ended(work: Work) -> tuple[RowNumbers, IntColumn]:
+    """The last row to end by the start of each row, and when."""
+    order = np.argsort(work.end_ns, kind="stable")
+    index = np.searchsorted(work.end_ns[order], work.start_ns, side="right") - 1
+    last = np.where(index >= 0, order[np.maximum(index, 0)], NONE)
+    return last, work.end_ns[np.maximum(last, 0)]
+
+
+def _by_stream(work: Work) -> list[RowNumbers]:
+    """The positions of each stream's rows, in order of start."""
+    order = np.argsort(work.stream, kind="stable")
+    cuts = np.flatnonzero(np.diff(work.stream[order])) + 1
+    return np.split(order, cuts)
+
+
+def _before(work: Work) -> RowNumbers:
+    """Of the rows that started earlier on a row's stream the one that ended last."""
+    before = np.full(work.rows.size, NONE, dtype=np.int64)
+    for members in _by_stream(work):
+        end_ns = work.end_ns[members]
+        reach_ns = np.maximum.accumulate(end_ns)
+        holder = np.maximum.accumulate(np.where(end_ns == reach_ns, np.arange(members.size), 0))
+        before[members[1:]] = members[holder[:-1]]
+    return before
+
+
+def _keys(work: Work) -> IntColumn:
+    """When the host comes to each row: at its launch, or at that of a later row of its stream, if earlier."""
+    key_ns = np.where(work.linked, work.launch_start_ns, work.start_ns)
+    for members in _by_stream(work):
+        key_ns[members] = np.minimum.accumulate(key_ns[members][::-1])[::-1]
+    return key_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Event:
+    """The end of a wait on the host."""
+
+    end_ns: int
+    moved: tuple[int, ...]
+    """The threads (codes) that go on from there."""
+    saved_ns: int
+    awaited: int
+    """The row that is still waited for; :data:`NONE` if the wait is left out."""
+
+
+def _host_events(trace: Trace, work: Work, waits: Waits, *, without: BoolColumn) -> list[_Event]:
+    """What moves the host against the record: waits that are left out, and waits that stay."""
+    rows = trace.rows
+    launches = np.unique(work.launch[work.linked])
+    thread = rows.thread[launches]
+    launched_ns = {int(code): rows.start_ns[launches[thread == code]] for code in np.unique(thread)}
+    order = np.argsort(work.end_ns, kind="stable")
+    awaited = np.searchsorted(work.end_ns[order], waits.end_ns, side="right") - 1
+    last = np.where(awaited >= 0, order[np.maximum(awaited, 0)], NONE)
+    events: list[_Event] = []
+    for k in range(waits.rows.size):
+        begin_ns, end_ns, row = int(waits.start_ns[k]), int(waits.end_ns[k]), int(last[k])
+        if without[k]:
+            saved_ns, row = end_ns - begin_ns, NONE
+        elif row != NONE and work.end_ns[row] > begin_ns:
+            saved_ns = 0
+        else:
+            continue
+        own = int(rows.thread[waits.rows[k]])
+        # A thread that launches while another one waits goes its own way.
+        moved = (code for code, at_ns in launched_ns.items() if code == own or not _any(at_ns, begin_ns, end_ns))
+        events.append(_Event(end_ns=end_ns, moved=tuple(moved), saved_ns=saved_ns, awaited=row))
+    return events
+
+
+def _any(moments_ns: IntColumn, begin_ns: int, end_ns: int) -> bool:
+    low, high = np.searchsorted(moments_ns, (begin_ns, end_ns))
+    return bool(high > low)
+
+
+def _apart(work: Work) -> dict[int, list[int]]:
+    """For each stream those that never worked at the same time as it."""
+    streams = [int(work.stream[members[0]]) for members in _by_stream(work)]
+    if len(streams) > MOST_STREAMS:
+        return {code: [] for code in streams}
+    busy: dict[int, IntervalSet] = {
+        int(work.stream[members[0]]): union(work.start_ns[members], work.end_ns[members])
+        for members in _by_stream(work)
+    }
+    return {
+        code: [other for other in streams if other != code and not intersect(busy[code], busy[other])[0].size]
+        for code in streams
+    }
+
+
+def _replay(player: _Player, events: Sequence[_Event], *, key_ns: IntColumn, start_ns: IntColumn) -> None:
+    """Play the rows in the order in which the host came to them, between its events."""
+    order = np.lexsort((start_ns, key_ns))
+    cuts = np.searchsorted(key_ns[order], [event.end_ns for event in events], side="left")
+    pieces = pairwise([0, *cuts.tolist(), order.size])
+    for (low, high), event in zip(pieces, [*events, None], strict=True):
+        player.play(order[low:high].tolist())
+        if event is not None:
+            player.move(event)
+
+
+class _Player:
+    """Plays rows one after another; knows by how much each thread comes earlier than it was recorded."""
+
+    def __init__(self, trace: Trace, work: Work, bounds: _Bounds) -> None:
+        self.start_ns: list[int] = work.start_ns.tolist()
+        self._end_ns: list[int] = work.end_ns.tolist()
+        self._recorded: tuple[list[int], list[int]] = (work.start_ns.tolist(), work.end_ns.tolist())
+        self._ready_ns: list[int] = bounds.ready_ns.tolist()
+        self._before, self._after_before_ns = bounds.before.tolist(), bounds.after_before_ns.tolist()
+        self._other, self._after_other_ns = bounds.other.tolist(), bounds.after_other_ns.tolist()
+        self._stream: list[int] = work.stream.tolist()
+        self._thread: list[int] = np.where(work.linked, trace.rows.thread[np.maximum(work.launch, 0)], NONE).tolist()
+        self._early_ns: dict[int, int] = {}
+        self._apart = _apart(work)
+        self._last: dict[int, int] = {}
+
+    def play(self, rows: Sequence[int]) -> None:
+        """The host hands these rows over, in order."""
+        recorded_start_ns, recorded_end_ns = self._recorded
+        for row in rows:
+            start_ns = self._ready_ns[row] - self._early_ns.get(self._thread[row], 0)
+            if self._before[row] != NONE:
+                start_ns = max(start_ns, self._end_ns[self._before[row]] + self._after_before_ns[row])
+            elif self._thread[row] == NONE:
+                start_ns = recorded_start_ns[row]
+            if self._other[row] != NONE:
+                start_ns = max(start_ns, self._end_ns[self._other[row]] + self._after_other_ns[row])
+            stream = self._stream[row]
+            for code in self._apart[stream]:
+                last = self._last.get(code, NONE)
+                if last != NONE and recorded_end_ns[last] <= recorded_start_ns[row]:
+                    start_ns = max(start_ns, self._end_ns[last])
+            self.start_ns[row] = start_ns
+            self._end_ns[row] = start_ns + recorded_end_ns[row] - recorded_start_ns[row]
+            self._last[stream] = row
+
+    def move(self, event: _Event) -> None:
+        """The host comes to the end of a wait: one that is left out, or one that stays."""
+        if event.awaited == NONE:
+            for code in event.moved:
+                self._early_ns[code] = self._early_ns.get(code, 0) + event.saved_ns
+            return
+        # What is waited for still comes as much earlier as it comes, and the host with it: not more.
+        early_ns = self._recorded[1][event.awaited] - self._end_ns[event.awaited]
+        for code in event.moved:
+            self._early_ns[code] = min(self._early_ns.get(code, 0), early_ns)

@@ -1,0 +1,68 @@
+"""What waits cost beyond the gap behind them: charged to them for the regime, and causes still sum to each gap."""
+
+from __future__ import annotations
+
+import pytest
+
+from referee.analysis.evidence import judge
+from referee.analysis.idle import CAUSES
+from referee.analysis.study import Study
+from referee.testing import Workload, draw_workload, limit_of, simulate
+from referee.testing.workloads import KINDS
+from referee.trace.builder import TraceBuilder
+
+US = 1_000
+
+COLLECTIVE = Workload(op_ns=20_000, kernel_ns=2_000, sync_every=10, after_sync_ns=10_000, collective_ns=3_000_000)
+"""The first wait in a step is for a collective: 3 ms in which the host would have run 100 operators ahead."""
+
+
+def launched(builder: TraceBuilder, at: int, row: tuple[int, int]) -> TraceBuilder:
+    """One kernel and its launch of 5 µs; times in microseconds."""
+    number = len(builder.build().rows) + 1
+    builder.launch("cudaLaunchKernel", at * US, 5 * US, correlation=number)
+    return builder.kernel("k", row[0] * US, row[1] * US, correlation=number)
+
+
+def test_later_gaps_are_owed_to_the_wait_until_the_lead_is_used_up() -> None:
+    """Busy 10-110; the host waits 20-110 (90 µs), then needs 50 µs for each launch: gaps of 55, 45 and 45 µs.
+
+    Without the wait the first would be gone and the second 10 long: with a lead of 35 µs after the first gap, the
+    second shrinks by as much, and the third stays.
+    """
+    builder = launched(TraceBuilder(), 0, (10, 100)).sync(20 * US, 90 * US)
+    for number in range(3):
+        launched(builder, 155 + 50 * number, (165 + 50 * number, 5))
+    study = Study(builder.build())
+    rule, charged = study.gaps[0], study.charged[0]
+    assert rule.synchronised_ns.tolist() == [55 * US, 0, 0]
+    assert charged.synchronised_ns.tolist() == [55 * US, 35 * US, 0]
+    assert charged.per_op_ns.tolist() == [0, 10 * US, 45 * US]
+    assert study.idle.synchronised_ns == 55 * US
+
+
+def test_a_wait_without_a_lead_to_lose_costs_its_own_gap_alone() -> None:
+    """The host is late with every launch: each wait lasts as long as the kernel, and no more is lost."""
+    study = Study(simulate(Workload(op_ns=40_000, kernel_ns=3_000, sync_every=1)).trace)
+    assert study.charged[0].synchronised_ns.sum() == pytest.approx(study.idle.synchronised_ns, rel=0.05)
+
+
+def test_waits_in_collectives_name_the_regime_that_the_rerun_without_them_names() -> None:
+    study, limit = Study(simulate(COLLECTIVE).trace), limit_of(COLLECTIVE)
+    assert study.shares.frac("synchronised") == pytest.approx(limit.losses["sync-bound"], abs=0.01)
+    assert study.shares.frac("per-op") == pytest.approx(limit.losses["launch-bound"], abs=0.01)
+    verdict = judge(study)
+    assert verdict.regime == limit.regime
+    lead = next(step for step in verdict.evidence if "lead that waits took" in step.name)
+    assert study.idle.synchronised_ns / study.totals.window_ns + float(lead.value or 0) == pytest.approx(
+        study.shares.frac("synchronised")
+    )
+
+
+@pytest.mark.parametrize("seed", range(0, 6 * len(KINDS), 5))
+def test_causes_sum_to_each_gap_after_charging(seed: int) -> None:
+    study = Study(simulate(draw_workload(seed), seed=seed).trace)
+    for gaps in study.charged:
+        parts = [gaps.cause(name) for name in CAUSES]
+        assert min(int(part.min(initial=0)) for part in parts) >= 0
+        assert (sum(parts) == gaps.length_ns).all()

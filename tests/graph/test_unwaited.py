@@ -1,0 +1,97 @@
+"""Replays without waits: exact where nothing is left out, right by construction where something is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from referee.graph.unwaited import Unwaited, removable, unwaited
+from referee.graph.waits import find_waits
+from referee.graph.work import work_by_device
+from referee.testing import draw_workload, intervene, simulate, truth_of
+from referee.trace.builder import MAIN_THREAD, TraceBuilder
+from referee.trace.columns import Trace
+
+US = 1_000
+
+
+def run(trace: Trace, *, nothing: bool = False) -> Unwaited:
+    """The first device's rows without the waits that can be left out, or with all of them."""
+    work = work_by_device(trace)[0]
+    waits = find_waits(trace, work)
+    without = removable(trace, work, waits)
+    return unwaited(trace, work, waits, without=without & (not nothing))
+
+
+@pytest.mark.parametrize("seed", range(33))
+def test_with_every_wait_left_in_each_row_starts_as_recorded(seed: int) -> None:
+    trace = simulate(draw_workload(seed), seed=seed).trace
+    work = work_by_device(trace)[0]
+    assert np.array_equal(run(trace, nothing=True).start_ns, work.start_ns)
+
+
+@pytest.mark.parametrize("seed", [6, 7, 10, 17, 18, 21, 28, 29, 32, 43, 54])
+def test_the_window_without_waits_is_that_of_the_run_without_them(seed: int) -> None:
+    workload = draw_workload(seed)
+    assert workload.sync_every
+    # A queue that the record never fills does not show its length.
+    long = replace(workload, queue_length=1024)
+    simulation = simulate(long, seed=seed)
+    found = run(simulation.trace)
+    unsynced = truth_of(intervene(long, synchronises=False), seed=seed)
+    window_ns = int(found.end_ns.max() - found.start_ns.min())
+    assert window_ns == pytest.approx(unsynced.window_ns, rel=0.03, abs=15_000)
+
+
+def launched(
+    builder: TraceBuilder, at: int, row: tuple[int, int], *, stream: int = 7, thread: int = MAIN_THREAD
+) -> TraceBuilder:
+    """One kernel and its launch of 5 µs; times in microseconds."""
+    number = len(builder.build().rows) + 1
+    builder.launch("cudaLaunchKernel", at * US, 5 * US, correlation=number, thread=thread)
+    return builder.kernel("k", row[0] * US, row[1] * US, stream=stream, correlation=number)
+
+
+def starts(builder: TraceBuilder) -> list[int]:
+    """Starts without waits, in microseconds."""
+    return [int(ns) // US for ns in run(builder.build()).start_ns]
+
+
+def test_the_lead_that_a_wait_took_is_missing_at_every_later_launch() -> None:
+    """Busy 10-110; the host waits 20-110 and then needs 50 µs for each of three launches of 5 µs."""
+    builder = launched(TraceBuilder(), 0, (10, 100)).sync(20 * US, 90 * US)
+    for number in range(3):
+        launched(builder, 155 + 50 * number, (165 + 50 * number, 5))
+    # 90 µs earlier: at 75, 125 and 175; the first is queued behind the long kernel.
+    assert starts(builder) == [10, 110, 125, 175]
+
+
+def test_a_wait_that_stays_keeps_the_host_until_its_copy_has_ended() -> None:
+    builder = launched(TraceBuilder(), 0, (10, 100)).sync(20 * US, 90 * US)
+    builder.launch("cudaMemcpyAsync", 120 * US, 60 * US, correlation=90)
+    builder.memcpy(125 * US, 50 * US, correlation=90, name="Memcpy DtoH (Device -> Pageable)")
+    launched(builder, 200, (210, 5))
+    # The copy comes 15 µs earlier, as soon as the kernel has ended; the host behind it as much, and no more.
+    assert starts(builder) == [10, 110, 195]
+
+
+def test_streams_that_never_worked_side_by_side_take_turns() -> None:
+    builder = launched(TraceBuilder(), 0, (10, 100)).sync(20 * US, 90 * US)
+    launched(builder, 155, (165, 50), stream=20)
+    launched(builder, 255, (265, 5))
+    assert starts(builder) == [10, 110, 175]
+    # Where they did, they may.
+    builder = launched(TraceBuilder(), 0, (10, 100))
+    launched(builder, 6, (12, 5), stream=20).sync(20 * US, 90 * US)
+    launched(builder, 155, (165, 50), stream=20)
+    assert starts(builder) == [10, 12, 75]
+
+
+def test_a_thread_that_launches_meanwhile_goes_its_own_way() -> None:
+    builder = launched(TraceBuilder(), 0, (10, 100)).sync(20 * US, 90 * US)
+    launched(builder, 50, (58, 5), stream=9, thread=MAIN_THREAD + 1)
+    launched(builder, 155, (165, 5), stream=9, thread=MAIN_THREAD + 1)
+    launched(builder, 255, (265, 5))
+    assert starts(builder) == [10, 58, 165, 175]
