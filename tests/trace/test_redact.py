@@ -88,3 +88,29 @@ def test_recorded_traces_give_the_same_totals_without_their_names(recorded: str,
     assert asdict(totals(parse_trace(copy))) == asdict(totals(before))
     for home in (b"home", b"root"):
         assert b'"/' + home + b"/" not in copy
+
+
+def test_a_copy_is_packed_as_its_name_says(tmp_path: Path):
+    source = tmp_path / "t.json"
+    source.write_bytes(telling().to_json())
+    for suffix, magic in ((".json.gz", b"\x1f\x8b"), (".json.zst", b"\x28\xb5\x2f\xfd"), (".json", b"{")):
+        target = tmp_path / f"copy{suffix}"
+        redact_trace(source, target)
+        assert target.read_bytes().startswith(magic)
+        assert read_trace(target).events == read_trace(source).events
+
+
+@pytest.mark.parametrize("name", ["copy.zip", "copy.tar.gz", "copy.sqlite", "copy.parquet"])
+def test_a_copy_is_no_archive(tmp_path: Path, name: str):
+    source = tmp_path / "t.json"
+    source.write_bytes(telling().to_json())
+    with pytest.raises(OptionError, match=r"suffix says the format"):
+        redact_trace(source, tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_database_is_not_copied_as_text(tmp_path: Path):
+    source = tmp_path / "t.sqlite"
+    source.write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(OptionError, match="is a database"):
+        redact_trace(source, tmp_path / "copy.json")

@@ -120,6 +120,17 @@ def test_a_stretch_keeps_what_touches_it_and_the_launches_of_that():
     assert totals(trace).device_rows_without_launch == 0
 
 
+def test_a_stretch_has_not_lost_what_runs_later():
+    builder = TraceBuilder()
+    for number in range(1, 5):
+        builder.launch("cudaLaunchKernel", 100 * number, 50, correlation=number)
+        builder.kernel("k", 1000 + 100 * number, 80, correlation=number)
+    builder.launch("cudaLaunchKernel", 600, 50, correlation=9)
+    found = totals(select(builder.build(), range_ns=(0, 1050)))
+    # Three of the calls launched what runs behind the stretch; one has no row anywhere.
+    assert (found.runtime_calls, found.launches, found.launches_without_device_rows) == (5, 2, 1)
+
+
 def test_a_device_keeps_its_rows_and_drops_launches_for_others():
     trace = select(two_steps().build(), device=1)
     assert [trace.name_of(row) for row in trace.rows.of(Kind.RUNTIME)] == ["cudaMemcpyAsync"]

@@ -115,3 +115,21 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(PackageMissing, match=r"pyarrow.*referee\[tables\]"):
         table.to_arrow(trace())
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "feather"])
+def test_every_reader_takes_an_export(tmp_path: Path, suffix: str):
+    pl = pytest.importorskip("polars")
+    path = tmp_path / f"rows.{suffix}"
+    table.export(trace(), path)
+    read = pl.read_parquet(path) if suffix == "parquet" else pl.read_ipc(path)
+    assert read["name"].to_list() == table.to_arrow(trace())["name"].to_pylist()
+    assert read["step"].to_list() == table.to_arrow(trace())["step"].to_pylist()
+
+
+def test_behind_a_missing_text_stands_a_valid_code():
+    pytest.importorskip("pyarrow")
+    (chunk,) = table.to_arrow(trace().__class__(**(vars(trace()) | {"steps": ()})))["step"].chunks
+    assert chunk.null_count == len(chunk)
+    (chunk,) = table.to_arrow(trace())["step"].chunks
+    assert min(memoryview(chunk.indices.buffers()[1]).cast("i").tolist()) >= 0

@@ -16,9 +16,13 @@ import re
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import IO, cast
+
+import zstandard
 
 from referee.errors import OptionError
 from referee.trace.source import open_text
+from referee.trace.unpack import DATABASE_SUFFIX, SQLITE
 
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"(?:\s*:)?', re.DOTALL)
 _PATH = re.compile(r"(?:(?<![\w.])[A-Za-z]:|~)?(?:[/\\][^/\\\s\"'<>|:*?(),]+)+[/\\](?=[^/\\\s])")
@@ -34,22 +38,32 @@ _COMMON = frozenset({"root", "user", "host", "localhost", "prod", "true", "false
 _LEAST_NAME = 4
 """Names shorter than this are not looked for inside other texts: they are in too many words."""
 REDACTED = "redacted"
+_OTHERS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.zst", ".bz2", ".xz", ".7z", DATABASE_SUFFIX, ".parquet", ".arrow")
+"""Suffixes of files that a copy is not."""
 
 
 def redact_trace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     """Write a copy of the trace at ``source`` that is safe to share to ``target``; answers how many texts changed.
 
-    The copy is plain JSON, or gzip if the target's name ends in ``.gz``. The original is never replaced.
+    The copy is plain JSON, or packed where the target's name ends in ``.gz`` or ``.zst``. The original is never
+    replaced. Raises :class:`~referee.errors.OptionError` for another kind of target, or a source that is no JSON.
     """
     target = os.fspath(target)
+    if target.lower().endswith(_OTHERS):
+        raise OptionError(f"{target}: the suffix says the format.", hint="Use .json, .json.gz or .json.zst.")
     if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
         raise OptionError(f"{target} is the trace itself.", hint="Name another file for the copy.")
     with open_text(source) as text:
+        if text.blob.read(0, len(SQLITE)) == SQLITE:
+            raise OptionError(
+                f"{os.fspath(source)} is a database, and only JSON traces can be redacted.",
+                hint="Share its report instead: --report FILE.html.",
+            )
         data = text.blob.read(0, text.blob.size)
     changed, count = redact(data)
     partial = f"{target}.part-{os.getpid()}"
     try:
-        with gzip.open(partial, "wb", 6) if target.endswith(".gz") else open(partial, "wb") as file:
+        with _opened(partial, suffix=os.path.splitext(target)[1].lower()) as file:
             file.write(changed)
         os.replace(partial, target)
     except OSError as error:
@@ -58,6 +72,15 @@ def redact_trace(source: str | os.PathLike[str], target: str | os.PathLike[str])
         if os.path.exists(partial):
             os.unlink(partial)
     return count
+
+
+def _opened(path: str, *, suffix: str) -> IO[bytes]:
+    """A file to write text to, which is packed as ``suffix`` says."""
+    if suffix == ".gz":
+        return cast("IO[bytes]", gzip.open(path, "wb", 6))
+    if suffix == ".zst":
+        return cast("IO[bytes]", zstandard.open(path, "wb"))
+    return open(path, "wb")
 
 
 def redact(data: bytes) -> tuple[bytes, int]:

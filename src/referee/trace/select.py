@@ -1,8 +1,8 @@
 """What does only this step, this stretch of time or this device say? Narrows a trace; all row numbers are new.
 
 A step keeps the host rows that touch it and the device rows that were launched from within it; a stretch keeps what
-touches it and the calls that launched that; a device keeps its own rows, the calls that launched them, and all host
-rows that launched nothing.
+touches it and the calls that launched that, and a call whose device rows all lie elsewhere is no launch of it; a device
+keeps its own rows, the calls that launched them, and all host rows that launched nothing.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _narrow(
     links = Links(
         launch_of=launch_of,
         first_of=trace.links.first_of[kept] & (launch_of != NONE),
-        is_launch=trace.links.is_launch[kept],
+        is_launch=_launches_left(trace.links, keep)[kept],
         operator_of=renumbered[trace.links.operator_of[kept]],
     )
     chosen = _steps_of(trace, renumbered) if steps is None else tuple(_renumber(step, renumbered) for step in steps)
@@ -145,6 +145,15 @@ def _narrow(
         steps_from=steps_from or trace.steps_from,
         events=len(kept),
     )
+
+
+def _launches_left(links: Links, keep: BoolColumn) -> BoolColumn:
+    """Which calls are launches of what is kept? One whose every device row is left out has not lost its rows."""
+    linked = np.flatnonzero(links.launch_of != NONE)
+    had, has = np.zeros(len(keep), np.bool_), np.zeros(len(keep), np.bool_)
+    had[links.launch_of[linked]] = True
+    has[links.launch_of[linked[keep[linked]]]] = True
+    return links.is_launch & (has | ~had)
 
 
 def _steps_of(trace: Trace, renumbered: RowNumbers) -> tuple[Step, ...]:

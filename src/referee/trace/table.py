@@ -165,7 +165,8 @@ def to_arrow(trace: Trace) -> Any:
     for column in TABLE:
         values = column.take(trace)
         if isinstance(values, Texts):
-            codes = pa.array(values.codes, mask=values.codes == NONE)
+            # Behind a null stands a valid code: some readers of the file look at it all the same.
+            codes = pa.array(np.maximum(values.codes, 0), mask=values.codes == NONE)
             arrays[column.name] = pa.DictionaryArray.from_arrays(codes, pa.array(list(values.labels), pa.string()))
         else:
             arrays[column.name] = pa.array(values, mask=values == NONE if column.nullable else None)
