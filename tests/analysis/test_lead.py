@@ -66,3 +66,22 @@ def test_causes_sum_to_each_gap_after_charging(seed: int) -> None:
         parts = [gaps.cause(name) for name in CAUSES]
         assert min(int(part.min(initial=0)) for part in parts) >= 0
         assert (sum(parts) == gaps.length_ns).all()
+
+
+def test_a_late_launch_costs_its_own_latency_and_not_the_median_of_all() -> None:
+    """Launches onto an idle stream whose rows start 1, 3 or 9 µs after them: the median is 3, the rest is theirs."""
+    builder = TraceBuilder()
+    for number, lag in enumerate((3, 1, 9, 3, 9)):
+        launched(builder, 100 * number, (100 * number + 5 + lag, 2))
+    study = Study(builder.build())
+    assert study.works[0].latency_ns == 6 * US
+    assert study.idle.other_ns == 2 * 3 * US
+    assert study.charged[0].other_ns.sum() == 0
+    assert study.charged[0].per_op_ns.sum() == study.totals.idle_ns
+
+
+def test_what_takes_longer_than_a_launch_is_not_the_launchs() -> None:
+    builder = launched(launched(TraceBuilder(), 0, (8, 2)), 100, (108, 2))
+    study = Study(launched(builder, 200, (260, 2)).build())
+    assert study.idle.other_ns > 0
+    assert study.charged[0].other_ns.sum() == study.idle.other_ns

@@ -1,9 +1,13 @@
-"""Which gaps does a wait cost beyond the one right behind it? The lead that it took away, charged to it.
+"""What would the device not have waited for? Idle time charged as a rerun would show it, for naming the regime.
 
-The causes of idle time credit a wait with the gap behind it. If the device is busy for long meanwhile (a collective, a
-large kernel), the host would have used that time to run ahead: the gaps of many later launches come from the wait, too.
-They are *per-op* among the causes. For naming the regime they count as synchronised: what a run without the
-synchronising calls would not show.
+The causes of idle time look at one gap at a time. Two things need more than that, and count here:
+
+* A wait costs more than the gap right behind it. If the device is busy for long meanwhile (a collective, a large
+  kernel), the host would have used that time to run ahead: the gaps of many later launches come from the wait, too.
+  They are *per-op* among the causes and *synchronised* here: what a run without the synchronising calls would not show.
+* A launch that came late costs its own latency, not the median of all. What a row took beyond the bare latency is
+  *other* or *dependency* among the causes and *per-op* here, as long as it took no longer than a launch can: an earlier
+  launch would have hidden it. (With the median alone half of all launches would count for less than they cost.)
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import numpy as np
 from referee.analysis.idle import Gaps
 from referee.graph.unwaited import Unwaited, removable, unwaited
 from referee.graph.waits import find_waits
-from referee.graph.work import Work
+from referee.graph.work import MOST_LATENCY_NS, Work
 from referee.trace.columns import IntColumn, Trace
 
 GIVES_WAY = ("per_op", "pause", "one_off", "allocator", "loader")
@@ -26,16 +30,29 @@ LEAST_FRAC = 0.01
 """Less of the window than this names no regime: waits that were no longer are not replayed."""
 
 
-def charge_waits(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, ...]:
-    """The same gaps, with what earlier waits cost moved from the host's causes to *synchronised*.
+def charge(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, ...]:
+    """The same gaps, with late launches' latency and the lead that waits took charged to what caused them.
 
     Sums over causes stay what they were in each gap. Assumes that the host would have done the same work without the
     waits, in the same time.
     """
-    return tuple(_charge(trace, work, g) for work, g in zip(works, gaps, strict=True))
+    return tuple(_charge_waits(trace, work, _charge_latency(work, g)) for work, g in zip(works, gaps, strict=True))
 
 
-def _charge(trace: Trace, work: Work, gaps: Gaps) -> Gaps:
+def _charge_latency(work: Work, gaps: Gaps) -> Gaps:
+    """Rows that were launched when the device was idle already: all that they took from there is the launch's."""
+    submission_ns = work.submission_ns[np.searchsorted(work.rows, gaps.row)]
+    late = (gaps.host_end_ns > gaps.start_ns) & (gaps.end_ns - submission_ns <= MOST_LATENCY_NS)
+    rest_ns = np.where(late, gaps.other_ns + gaps.dependency_ns, 0)
+    return replace(
+        gaps,
+        per_op_ns=gaps.per_op_ns + rest_ns,
+        other_ns=np.where(late, 0, gaps.other_ns),
+        dependency_ns=np.where(late, 0, gaps.dependency_ns),
+    )
+
+
+def _charge_waits(trace: Trace, work: Work, gaps: Gaps) -> Gaps:
     starved_ns = np.sum([gaps.cause(name) for name in GIVES_WAY], axis=0)
     waits = find_waits(trace, work)
     without = removable(trace, work, waits)

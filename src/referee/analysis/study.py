@@ -8,7 +8,7 @@ from referee.analysis.critical import critical_path
 from referee.analysis.idle import Gaps, find_gaps, sum_idle
 from referee.analysis.kernels import top_kernels
 from referee.analysis.law import apply_law
-from referee.analysis.lead import charge_waits
+from referee.analysis.lead import charge
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
@@ -78,7 +78,7 @@ class Study:
     @cached_property
     def charged(self) -> tuple[Gaps, ...]:
         """The same intervals with all that the waits cost charged to them: what the regime is named from."""
-        return charge_waits(self.trace, self.works, self.gaps)
+        return charge(self.trace, self.works, self.gaps)
 
     @cached_property
     def totals(self) -> Totals:
