@@ -115,7 +115,10 @@ def _unusable(lost: int) -> Finding:
 
 
 class GrowingColumns:
-    """The rows of all pieces, column by column, in memory that grows at its end: of nothing there is a second copy."""
+    """The rows of all pieces, column by column, joined when they are taken.
+
+    A ``lean`` one joins them as they come, in memory that grows at its end: of nothing there is ever a second copy.
+    """
 
     _TYPES: ClassVar[dict[str, type[np.integer[Any]]]] = {
         "start_ns": np.int64,
@@ -131,32 +134,50 @@ class GrowingColumns:
     }
 
     _MAY_BE_NARROW: ClassVar[tuple[str, ...]] = ("stream", "correlation", "external_id", "place")
+    _JOINED_ROWS: ClassVar[int] = 1 << 13
+    """Rows that a lean one joins at a time."""
 
     def __init__(self, *, lean: bool) -> None:
-        self._bytes = {name: bytearray() for name in self._TYPES}
         self._types = dict(self._TYPES) | dict.fromkeys(self._MAY_BE_NARROW if lean else (), np.int32)
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in self._TYPES}
+        self._bytes: dict[str, bytearray] | None = {name: bytearray() for name in self._TYPES} if lean else None
         self.unusual_start: Unusual = {}
         self.unusual_duration: Unusual = {}
-        self._rows = 0
+        self._rows = self._unjoined = 0
 
     def append(self, piece: Piece, *, place: int) -> None:
         """Add the rows of a piece whose first event is number ``place`` of the file."""
-        for name in self._TYPES:
+        for name, parts in self._parts.items():
             column = getattr(piece, name)
-            if name == "place" and place:
-                column = narrow(column.astype(np.int64) + place)
-            if column.dtype == np.int64 and self._types[name] == np.int32:
-                # This one does not fit: the column becomes a wide one from its beginning.
-                self._bytes[name] = bytearray(np.frombuffer(self._bytes[name], np.int32).astype(np.int64).data)
-                self._types[name] = np.int64
-            self._bytes[name] += column.astype(self._types[name], copy=False).data
+            parts.append(column.astype(np.int64) + place if name == "place" and place else column)
         self.unusual_start.update((self._rows + at, exact) for at, exact in piece.unusual_start.items())
         self.unusual_duration.update((self._rows + at, exact) for at, exact in piece.unusual_duration.items())
         self._rows += len(piece.name)
+        self._unjoined += len(piece.name)
+        if self._bytes is not None and self._unjoined >= self._JOINED_ROWS:
+            for name, grown in self._bytes.items():
+                self._join(name, grown)
+            self._unjoined = 0
 
     def take(self, name: str) -> NDArray[Any]:
         """Hand out a column, for good."""
+        if self._bytes is None:
+            parts = self._parts.pop(name)
+            return np.concatenate(parts, dtype=self._types[name]) if parts else np.empty(0, self._types[name])
+        self._join(name, self._bytes[name])
         return np.frombuffer(self._bytes.pop(name), self._types[name])
+
+    def _join(self, name: str, grown: bytearray) -> None:
+        """Put the waiting parts of a column behind what is joined already."""
+        if not self._parts[name]:
+            return
+        column = narrow(np.concatenate(self._parts[name]))
+        self._parts[name].clear()
+        if column.dtype == np.int64 and self._types[name] == np.int32:
+            # This one does not fit: the column becomes a wide one from its beginning.
+            grown[:] = np.frombuffer(bytes(grown), np.int32).astype(np.int64).data
+            self._types[name] = np.int64
+        grown += column.astype(self._types[name], copy=False).data
 
 
 def as_text(value: Any) -> str:
