@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -36,11 +34,9 @@ def test_with_every_wait_left_in_each_row_starts_as_recorded(seed: int) -> None:
 def test_the_window_without_waits_is_that_of_the_run_without_them(seed: int) -> None:
     workload = draw_workload(seed)
     assert workload.sync_every
-    # A queue that the record never fills does not show its length.
-    long = replace(workload, queue_length=1024)
-    simulation = simulate(long, seed=seed)
+    simulation = simulate(workload, seed=seed)
     found = run(simulation.trace)
-    unsynced = truth_of(intervene(long, synchronises=False), seed=seed)
+    unsynced = truth_of(intervene(workload, synchronises=False), seed=seed)
     window_ns = int(found.end_ns.max() - found.start_ns.min())
     assert window_ns == pytest.approx(unsynced.window_ns, rel=0.03, abs=15_000)
 
@@ -95,3 +91,16 @@ def test_a_thread_that_launches_meanwhile_goes_its_own_way() -> None:
     launched(builder, 155, (165, 5), stream=9, thread=MAIN_THREAD + 1)
     launched(builder, 255, (265, 5))
     assert starts(builder) == [10, 58, 165, 175]
+
+
+def test_the_host_runs_no_further_ahead_than_the_queue_is_long() -> None:
+    """Busy 10-100,010; the host waits for it and then launches every 10 µs: 1,024 of those fit into the queue."""
+    builder = launched(TraceBuilder(), 0, (10, 100_000)).sync(20 * US, 99_990 * US)
+    for number in range(1_200):
+        builder.launch("cudaLaunchKernel", (100_020 + 10 * number) * US, 5 * US, correlation=5_000 + number)
+        builder.kernel("k", (100_030 + 10 * number) * US, 1 * US, correlation=5_000 + number)
+    found = starts(builder)
+    assert found[1:1_024] == [100_010 + number for number in range(1_023)]
+    # The host stood before a full queue until the long kernel had ended at 100,010; from there it issues one every
+    # 10 µs, and 1,023 are queued. After 113 more the queue is empty.
+    assert found[1_200] == 100_010 + 10 * 175 + 10

@@ -150,21 +150,24 @@ def _timeline(study: Study) -> tuple[Evidence, ...]:
         if second.ns
         else f"{format_ns(first.ns)}; no other loss",
     )
-    return busy, largest, *_lead_lost(study)
+    return busy, largest, *_charged(study)
 
 
-def _lead_lost(study: Study) -> tuple[Evidence, ...]:
-    """What the waits cost beyond the gaps right behind them, where that is anything."""
-    owed_ns = sum_idle(study.charged).synchronised_ns - study.idle.synchronised_ns
-    if not owed_ns:
+def _charged(study: Study) -> tuple[Evidence, ...]:
+    """What the losses hold beyond the causes of idle time, where that is what names the regime."""
+    charged, shares, per_op_ns = sum_idle(study.charged), study.shares, study.idle.host_starved.per_op_ns
+    if shares.ns("synchronised") == study.idle.synchronised_ns and shares.ns("per-op") == per_op_ns:
         return ()
+    lead_ns = charged.synchronised_ns - study.idle.synchronised_ns
+    latency_ns = study.idle.other_ns + study.idle.dependency_ns - charged.other_ns - charged.dependency_ns
     return (
         Evidence(
-            name="timeline: lead that waits took from the host",
-            value=owed_ns / max(study.totals.window_ns, 1),
+            name="timeline: charged beyond the gap behind each wait and launch",
+            value=(lead_ns + latency_ns) / max(study.totals.window_ns, 1),
             unit="frac",
-            so=f"{format_ns(owed_ns)} of later gaps would not be there without the synchronising calls: "
-            f"counted as synchronised, beside {format_ns(study.idle.synchronised_ns)} right behind the waits",
+            so=f"lead that waits took from the host: {format_ns(lead_ns)} of later gaps, synchronised and not what the "
+            f"causes call them; latency of late launches above the median: {format_ns(latency_ns)}, per-op. The causes "
+            "alone would name another regime",
         ),
     )
 

@@ -44,6 +44,10 @@ class Shares:
         """The share of one loss."""
         return next(share.frac for share in self.losses if share.name == name)
 
+    def ns(self, name: str) -> int:
+        """The time of one loss."""
+        return next(share.ns for share in self.losses if share.name == name)
+
 
 def share_out(trace: Trace, gaps: Sequence[Gaps], *, totals: Totals, idle: Idle, timeline: Timeline) -> Shares:
     """Every loss as a share of the window, whole devices added up.

@@ -12,6 +12,7 @@ from referee.analysis.lead import charge
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
+from referee.analysis.regime import decide_by_shares
 from referee.analysis.roofline import Roofline, roofline
 from referee.analysis.shares import Shares, share_out
 from referee.analysis.step_regimes import with_regimes
@@ -97,9 +98,14 @@ class Study:
 
     @cached_property
     def shares(self) -> Shares:
-        """What each loss takes of the window."""
-        idle = sum_idle(self.charged)
-        return share_out(self.trace, self.charged, totals=self.totals, idle=idle, timeline=self.timeline)
+        """What each loss takes of the window: by the causes of idle time, unless all that the waits and late launches
+        cost names another regime."""
+        by_causes, charged = self._share_out(self.gaps), self._share_out(self.charged)
+        same = decide_by_shares(by_causes).regime == decide_by_shares(charged).regime
+        return by_causes if same else charged
+
+    def _share_out(self, gaps: tuple[Gaps, ...]) -> Shares:
+        return share_out(self.trace, gaps, totals=self.totals, idle=sum_idle(gaps), timeline=self.timeline)
 
     @cached_property
     def queue(self) -> QueueDelay:

@@ -25,6 +25,9 @@ from referee.trace.intervals import IntervalSet, intersect, overlap_ns, union
 
 MOST_STREAMS = 16
 """Of more streams than this it is not asked which of them ever worked side by side."""
+QUEUE_LENGTH = 1024
+"""So many launches may wait for the device before the next call blocks: about 1,024 on CUDA. A record in which the host
+waits often does not show how many there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +208,8 @@ class _Player:
         self._stream: list[int] = work.stream.tolist()
         self._thread: list[int] = np.where(work.linked, trace.rows.thread[np.maximum(work.launch, 0)], NONE).tolist()
         self._early_ns: dict[int, int] = {}
+        self._launched_ns: list[int] = np.where(work.linked & work.first, work.launch_start_ns, NONE).tolist()
+        self._queued: list[int] = []
         self._apart = _apart(work)
         self._last: dict[int, int] = {}
 
@@ -212,7 +217,7 @@ class _Player:
         """The host hands these rows over, in order."""
         recorded_start_ns, recorded_end_ns = self._recorded
         for row in rows:
-            start_ns = self._ready_ns[row] - self._early_ns.get(self._thread[row], 0)
+            start_ns = self._ready_ns[row] - self._early(row)
             if self._before[row] != NONE:
                 start_ns = max(start_ns, self._end_ns[self._before[row]] + self._after_before_ns[row])
             elif self._thread[row] == NONE:
@@ -227,6 +232,17 @@ class _Player:
             self.start_ns[row] = start_ns
             self._end_ns[row] = start_ns + recorded_end_ns[row] - recorded_start_ns[row]
             self._last[stream] = row
+
+    def _early(self, row: int) -> int:
+        """By how much the row is handed over earlier than recorded: no earlier than the queue has room for it."""
+        early_ns = self._early_ns.get(self._thread[row], 0)
+        if self._launched_ns[row] == NONE:
+            return early_ns
+        if early_ns and len(self._queued) >= QUEUE_LENGTH:
+            room_ns = self.start_ns[self._queued[-QUEUE_LENGTH]]
+            early_ns = self._early_ns[self._thread[row]] = min(early_ns, max(self._launched_ns[row] - room_ns, 0))
+        self._queued.append(row)
+        return early_ns
 
     def move(self, event: _Event) -> None:
         """The host comes to the end of a wait: one that is left out, or one that stays."""

@@ -1,7 +1,9 @@
 """Random workloads of every kind that the simulation knows, for checking an analysis against their limits.
 
 Sizes are drawn evenly on a logarithmic scale over what real steps show: operators of 2 to 63 µs on the host, kernels of
-1.6 to 200 µs, launch latencies of 1 to 14 µs. The same seed gives the same workload.
+1.6 to 200 µs, launch latencies of 1 to 14 µs. The same seed gives the same workload. The queue holds 1,024
+launches, as CUDA's does, or 20. Those that synchronise have the longer one: how a shorter one would hold the host back
+without the waits depends on its length, which their record, in which the queue is never full, does not show.
 
 >>> from referee.testing import draw_workload
 >>> draw_workload(3).collective_ns > 0
@@ -24,16 +26,22 @@ KINDS: Mapping[str, Mapping[str, _Choice]] = {
     "collective": {"collective_ns": (5.0, 7.0)},
     "first": {"first_step_ns": (6.7, 8.0)},
     "graph": {"graph": True},
-    "sync": {"sync_every": [1, 2, 5, 10, 30], "after_sync_ns": (3.5, 5.5)},
+    "sync": {"sync_every": [1, 2, 5, 10, 30], "after_sync_ns": (3.5, 5.5), "queue_length": 1024},
     "sync after long kernels": {
         "sync_every": [1, 2, 3],
         "after_sync_ns": (4.0, 5.3),
         "kernel_ns": (4.3, 5.3),
         "op_ns": (3.3, 4.0),
+        "queue_length": 1024,
     },
     "lost": {"lost_frac": 0.65, "ops": 100},
     "loader and copy": {"loader_ns": (5.5, 7.3), "copy_ns": (5.0, 7.0)},
-    "sync and collective": {"sync_every": [5, 10, 30], "after_sync_ns": (3.5, 5.5), "collective_ns": (5.0, 7.0)},
+    "sync and collective": {
+        "sync_every": [5, 10, 30],
+        "after_sync_ns": (3.5, 5.5),
+        "collective_ns": (5.0, 7.0),
+        "queue_length": 1024,
+    },
 }
 """What is drawn besides the plain sizes: powers of ten between two exponents, one of a list, or the value itself."""
 
