@@ -28,15 +28,12 @@ def regime_and_code(report: TraceReport) -> tuple[str, list[str]]:
     return report.verdict.regime, [f.code for f in report.findings if f.code == "stray-rows"]
 
 
-@pytest.mark.parametrize("where", FAR)
 @pytest.mark.parametrize("duration_ns", [0, 2 * US])
-@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize(("where", "linked"), [("late", False), ("early", False), ("early", True)])
 def test_one_row_far_away_is_named_and_changes_no_verdict(where: str, duration_ns: int, linked: bool) -> None:
-    builder, rest = launch_bound(), launch_bound()
+    builder, clean = launch_bound(), diagnose(launch_bound().build())
     if linked:
-        for each in (builder, rest):
-            each.launch("cudaLaunchKernel", 4_100 * US, 5 * US, correlation=999)
-    clean = diagnose(rest.build())
+        builder.launch("cudaLaunchKernel", 4_100 * US, 5 * US, correlation=999)
     builder.kernel("stray", FAR[where], duration_ns, correlation=999 if linked else 0)
     report = diagnose(builder.build())
     assert regime_and_code(report) == (clean.verdict.regime, ["stray-rows"]) == ("launch-bound", ["stray-rows"])
@@ -49,6 +46,15 @@ def test_one_row_far_away_is_named_and_changes_no_verdict(where: str, duration_n
     idle = report.idle
     causes = idle.host_starved_ns + idle.synchronised_ns + idle.dependency_ns + idle.other_ns
     assert causes == report.totals.idle_ns == report.totals.window_ns - report.totals.busy_ns
+
+
+@pytest.mark.parametrize("duration_ns", [0, 2 * US])
+def test_a_row_long_after_its_own_launch_was_queued_and_what_it_waited_for_is_not_seen(duration_ns: int) -> None:
+    builder = launch_bound().launch("cudaLaunchKernel", 4_100 * US, 5 * US, correlation=999)
+    report = diagnose(builder.kernel("late", FAR["late"], duration_ns, correlation=999).build())
+    assert regime_and_code(report) == ("cannot-tell", [])
+    assert report.verdict.undecided_because == "unseen"
+    assert report.idle.unseen_ns > 50 * MS
 
 
 def test_of_a_short_trace_a_row_without_duration_is_set_aside_and_one_with_a_duration_is_not() -> None:

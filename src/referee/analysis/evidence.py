@@ -194,14 +194,16 @@ def _kernels_per_step(study: Study) -> Evidence:
     totals, queue = study.totals, study.queue
     kernels = [step.kernels for step in study.steps if step.kernels]
     value: float = median(kernels) if kernels else totals.kernels
-    words = [f"median kernel {format_ns(totals.median_kernel_ns)}"]
+    words = [] if totals.median_kernel_ns is None else [f"median kernel {format_ns(totals.median_kernel_ns)}"]
     if totals.graph_launches:
         one = totals.graph_launches == 1
         words.append(f"{totals.graph_launches:,} graph launch{' replays' if one else 'es replay'} many kernels each")
     if queue.median_ns is not None:
-        deep = totals.median_kernel_ns is not None and queue.median_ns >= DEEP_QUEUE * totals.median_kernel_ns
-        depth = "most work is queued long before it runs" if deep else "the queue holds little"
-        words.append(f"median wait in the queue {format_ns(queue.median_ns)}: {depth}")
+        depth = ""
+        if totals.median_kernel_ns is not None:
+            deep = queue.median_ns >= DEEP_QUEUE * totals.median_kernel_ns
+            depth = ": most work is queued long before it runs" if deep else ": the queue holds little"
+        words.append(f"median wait in the queue {format_ns(queue.median_ns)}{depth}")
     return Evidence(
         name="kernels per step" if kernels else "kernels in the window",
         value=int(value) if float(value).is_integer() else value,

@@ -33,7 +33,9 @@ def stray_rows(trace: Trace, works: Sequence[Work]) -> RowNumbers:
     """Rows at an edge of their device's window, apart from all others, that no record holds where they are.
 
     Such a row has no duration, or lies outside what the host's rows cover by at least half of the window. A row with a
-    duration inside the host's record stays, however far away it is: a first kernel before a load of code of 600 ms.
+    duration inside the host's record stays, however far away it is: a first kernel before a load of code of 600 ms. So
+    does one that follows its own launch: it was queued, and what it waited for is not in the file. That is *unseen*,
+    and no error.
     """
     found = [work.rows[_stray(trace, work)] for work in works]
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])
@@ -61,7 +63,9 @@ def _edges(work: Work, *, few: int) -> tuple[RowNumbers, ...]:
 
 
 def _unheld(trace: Trace, work: Work, members: RowNumbers) -> bool:
-    """None of these rows has a duration, or all of them lie far outside the host's record."""
+    """None of these rows follows its launch, and none has a duration or all lie far outside the host's record."""
+    if (work.linked[members] & (work.launch_start_ns[members] <= work.start_ns[members])).any():
+        return False
     if (work.end_ns[members] == work.start_ns[members]).all():
         return True
     host = trace.rows.of(*HOST_KINDS)
