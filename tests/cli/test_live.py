@@ -39,6 +39,10 @@ def leaves():
         raise SystemExit(3)
     return step
 
+def zeros():
+    x = torch.zeros(8)
+    return lambda: x + 1
+
 def talks():
     x = torch.randn(8)
     def step():
@@ -93,6 +97,14 @@ def test_bench_writes_the_fixed_keys(targets: Path, capsys: pytest.CaptureFixtur
     assert provenance["chip"]["threads"] == 1
     assert any(spec["shape"] == [4, 16] and spec["role"] == "input" for spec in provenance["shapes"])
     assert len(found["samples_ns"]) == found["blocks"]
+
+
+def test_a_refused_number_is_an_answer_and_has_its_reason(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 4 is for comparisons and verifications; a script asks for the number, and finds none."""
+    assert main(["bench", f"{targets}:zeros", "--budget", "50ms", "--json", "-", "--no-progress"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["median_ns"] is None
+    assert [finding["code"] for finding in found["findings"] if finding["severity"] == "fatal"] == ["zero-inputs"]
 
 
 def test_bench_hands_over_what_the_target_declares(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
