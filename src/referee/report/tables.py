@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from referee.records.document import Bar, Bars, Block, Column, Curve, Fact, Facts, Heading, Paragraph, Plot, Table
+from referee.records.document import Bar, Bars, Block, Column, Curve, Fact, Facts, Heading, Plot, Table
 from referee.records.tables import Blocker, GapRow, MemoryTimeline, OperatorRow, Owner, SyncSite
 from referee.records.trace_report import TopKernel, TraceReport
-from referee.report.verdict import verdict_sentence
 from referee.report.wording import plural
 from referee.units import format_bytes, format_count, format_frac, format_ns, format_number, format_rate
 
@@ -17,7 +16,6 @@ _MOST_ROWS = 10
 def deep_blocks(report: TraceReport) -> tuple[Block, ...]:
     """Roofs, operators, launches, gaps, synchronising places, graphs, memory and the critical path, where known."""
     return (
-        *_warm(report),
         *_roofs(report.top_kernels),
         *_operators(report.operators),
         *_launches(report),
@@ -27,13 +25,6 @@ def deep_blocks(report: TraceReport) -> tuple[Block, ...]:
         *_path(report),
         *_memory(report.memory),
     )
-
-
-def _warm(report: TraceReport) -> tuple[Block, ...]:
-    if report.warm is None:
-        return ()
-    words = f"Without the first-time costs: {report.warm.regime}. {verdict_sentence(report.warm, None)}"
-    return Heading(text="The warm remainder"), Paragraph(text=words)
 
 
 def _roofs(kernels: Sequence[TopKernel]) -> tuple[Block, ...]:

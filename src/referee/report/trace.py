@@ -18,7 +18,7 @@ from referee.records.trace_report import Loss, StepReport, Totals, TraceReport
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.tables import deep_blocks
-from referee.report.verdict import gain_words, reasoning_blocks, remedy_blocks, verdict_headline
+from referee.report.verdict import gain_words, reasoning_blocks, remedy_blocks, verdict_headline, verdict_sentence
 from referee.report.wording import context_lines, plural
 from referee.units import format_count, format_frac, format_ns
 
@@ -68,10 +68,11 @@ def reasoning_section(report: TraceReport) -> tuple[Block, ...]:
 
 
 def trace_blocks(report: TraceReport) -> tuple[Block, ...]:
-    """Where the time went: the window, the law, utilisation, devices, steps, kernels and losses."""
+    """Where the time went: the warm remainder, the window, the law, utilisation, devices, steps, kernels, losses."""
     if report.totals.window_ns <= 0:
         return (*_window(report), *_steps(report))
     return (
+        *_warm(report),
         *_window(report),
         *_law(report),
         *_utilisation(report),
@@ -81,6 +82,15 @@ def trace_blocks(report: TraceReport) -> tuple[Block, ...]:
         *_losses(report),
         *deep_blocks(report),
     )
+
+
+def _warm(report: TraceReport) -> tuple[Block, ...]:
+    """What the verdict would be without the first-time costs, with the figures that carry it."""
+    if report.warm is None:
+        return ()
+    regime = report.warm.regime
+    words = f"Without the first-time costs: {regime}. {verdict_sentence(report.warm, report, of='what remains')}"
+    return Heading(text="The warm remainder"), Paragraph(text=words), *reasoning_blocks(report.warm)
 
 
 def _window(report: TraceReport) -> tuple[Block, ...]:
@@ -287,6 +297,7 @@ def _steps(report: TraceReport) -> tuple[Block, ...]:
 
 _STEP_COLUMNS = (
     Column(title="Step", fit="shorten"),
+    Column(title="Regime"),
     Column(title="Wall", align="right"),
     Column(title="Kernels", align="right"),
     Column(title="Ops", align="right", priority=3),
@@ -305,6 +316,7 @@ _HOST_STEP_COLUMNS = (
 def _step(step: StepReport) -> tuple[str, ...]:
     return (
         step.name,
+        step.regime or "–",
         format_ns(step.wall_ns),
         format_count(step.kernels),
         format_count(step.ops),

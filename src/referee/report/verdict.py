@@ -38,11 +38,11 @@ def verdict_headline(verdict: Verdict, *, trace: TraceReport | None, context: tu
     )
 
 
-def verdict_sentence(verdict: Verdict, trace: TraceReport | None) -> str:
+def verdict_sentence(verdict: Verdict, trace: TraceReport | None, *, of: str = "the window") -> str:
     """The regime in one sentence, with the share of the window that carries it and the reason where undecided."""
     on_cpu = trace is None or not trace.totals.device_rows
     cause = _ON_CPU.get(verdict.regime, _CAUSES[verdict.regime]) if on_cpu else _CAUSES[verdict.regime]
-    share = _share(verdict, trace)
+    share = _share(verdict, trace, of=of)
     why = reason(verdict.undecided_because)
     text = f"{cause}: {share}" if share and ":" not in cause else f"{cause}{'; ' if share else ''}{share}"
     if why:
@@ -50,24 +50,39 @@ def verdict_sentence(verdict: Verdict, trace: TraceReport | None) -> str:
     return sentence(text)
 
 
-def _share(verdict: Verdict, trace: TraceReport | None) -> str:
+def _share(verdict: Verdict, trace: TraceReport | None, *, of: str) -> str:
     """The share of the window that names the regime, in words."""
     if trace is None or not trace.totals.window_ns:
         return ""
     window, idle, starved = trace.totals.window_ns, trace.idle, trace.idle.host_starved
     ns_words = {
-        "launch-bound": (starved.per_op_ns, "of the window is per-op idle"),
-        "compute-bound": (trace.totals.busy_ns, "of the window is busy"),
-        "sync-bound": (idle.synchronised_ns, "of the window is idle behind waits"),
-        "input-bound": (starved.loader_ns, "of the window is idle behind the loader"),
-        "transfer-bound": (trace.timeline.exposed_copy_ns, "of the window is exposed copies"),
-        "communication-bound": (trace.timeline.exposed_communication_ns, "of the window is exposed collectives"),
-        "cold": (starved.one_off_ns, "of the window is idle behind one-off work"),
+        "launch-bound": (starved.per_op_ns, "is per-op idle"),
+        "compute-bound": (trace.totals.busy_ns, "is busy"),
+        "sync-bound": (idle.synchronised_ns, "is idle behind waits"),
+        "input-bound": (starved.loader_ns, "is idle behind the loader"),
+        "transfer-bound": (trace.timeline.exposed_copy_ns, "is exposed copies"),
+        "communication-bound": (trace.timeline.exposed_communication_ns, "is exposed collectives"),
+        "cold": (starved.one_off_ns, "is idle behind first-time work"),
     }
     if verdict.regime not in ns_words:
         return ""
     ns, words = ns_words[verdict.regime]
-    return f"{format_frac(ns / window)} {words}, {format_ns(ns)} of {format_ns(window)}"
+    frac = _judged_frac(verdict)
+    if frac is None or abs(frac - ns / window) <= _SAME_FRAC:
+        return f"{format_frac(ns / window)} of {of} {words}, {format_ns(ns)} of {format_ns(window)}"
+    # The verdict went by more than these totals: rows set aside, allocations among the first-time costs, lost lead.
+    return f"{format_frac(frac)} of {of} {words}"
+
+
+_SAME_FRAC = 0.0005
+"""Shares this near to each other read the same: a tenth of a per cent is shown."""
+
+
+def _judged_frac(verdict: Verdict) -> float | None:
+    """The share of the window by which the verdict was given, as its evidence has it."""
+    wanted = "busy share" if verdict.regime == "compute-bound" else "largest loss"
+    values = (step.value for step in verdict.evidence if step.name.startswith(f"timeline: {wanted}"))
+    return next((float(value) for value in values if isinstance(value, int | float)), None)
 
 
 def reasoning_blocks(verdict: Verdict) -> tuple[Block, ...]:
