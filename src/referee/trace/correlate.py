@@ -86,10 +86,14 @@ def match(
     some = np.flatnonzero(ids > 0)
     if len(some) == 0 or len(asked) == 0:
         return np.full(len(asked), NONE, np.int64)
-    order = some[np.lexsort((rows[some], ~preferred[some], ids[some]))]
-    unique, first = np.unique(ids[order], return_index=True)
+    unique, best = ids[some], some
+    if not (unique[1:] > unique[:-1]).all():
+        # Ids are mostly counted up by the calls, one each. Otherwise: by id, and of each id the best call.
+        order = some[np.lexsort((rows[some], ~preferred[some], ids[some]))]
+        unique, first = np.unique(ids[order], return_index=True)
+        best = order[first]
     index = np.minimum(np.searchsorted(unique, asked), len(unique) - 1)
-    return np.where((asked > 0) & (unique[index] == asked), answers[order[first[index]]], NONE)
+    return np.where((asked > 0) & (unique[index] == asked), answers[best[index]], NONE)
 
 
 def first_rows(launch_of: RowNumbers) -> BoolColumn:

@@ -6,7 +6,10 @@ their thread. A row encloses what starts in its half-open interval, so an empty 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from referee.trace.columns import NONE, BoolColumn, CodeColumn, IntColumn, RowNumbers
 
@@ -117,21 +120,29 @@ def innermost(
     if int(level.max()) < 1 << 15:
         level = level.astype(np.int16)
     opened = np.searchsorted(rows, times, side="right")
-    # The last row that opened at the depth that is open then: rows by depth, then by position, in one sorted key.
-    # What is no longer needed is let go of at once: of a million rows each of these arrays takes megabytes.
     wanted = opened - np.searchsorted(ends, times, side="right") - 1
     del ends
-    width = len(some) + 1
+    # Mostly it is the very last row that opened. Where that has ended, the last one of the depth that is open then.
+    picked = np.maximum(opened - 1, 0)
+    deeper = np.flatnonzero((wanted >= 0) & ((level[picked] != wanted) | (finishes[picked] <= times)))
+    if len(deeper):
+        picked[deeper] = _last_at_depth(level, before=opened[deeper], wanted=wanted[deeper])
+    valid = (wanted >= 0) & (picked >= 0)
+    np.maximum(picked, 0, out=picked)
+    valid &= (level[picked] == wanted) & (finishes[picked] > times)
+    picked = some[picked]
+    valid &= thread[picked] == at_thread
+    return np.where(valid, picked, NONE)
+
+
+def _last_at_depth(level: NDArray[np.signedinteger[Any]], *, before: IntColumn, wanted: IntColumn) -> IntColumn:
+    """For each position ``before``: the last position ahead of it of the wanted depth, negative where there is none."""
+    # Rows by depth, then by position, in one sorted key. What is no longer needed is let go of at once: of a million
+    # rows each of these arrays takes megabytes.
+    width = len(level) + 1
     order = np.argsort(level, kind="stable")
     key = level[order].astype(np.int64)
     key *= width
     key += order
-    opened += wanted * width
-    found = np.searchsorted(key, opened, side="left") - 1
-    del key, opened
-    picked = order[np.maximum(found, 0)]
-    del order
-    valid = (wanted >= 0) & (found >= 0) & (level[picked] == wanted) & (finishes[picked] > times)
-    picked = some[picked]
-    valid &= thread[picked] == at_thread
-    return np.where(valid, picked, NONE)
+    found = np.searchsorted(key, wanted * width + before, side="left") - 1
+    return np.where(found >= 0, order[np.maximum(found, 0)], NONE)
