@@ -299,7 +299,7 @@ _STEP_COLUMNS = (
     Column(title="Step", fit="shorten"),
     Column(title="Regime"),
     Column(title="Wall", align="right"),
-    Column(title="Kernels", align="right"),
+    Column(title="Kernels", align="right", priority=2),
     Column(title="Ops", align="right", priority=3),
     Column(title="Busy", align="right"),
     Column(title="In wall", align="right", priority=2),
