@@ -10,7 +10,7 @@ from referee.analysis.occupancy import filling
 from referee.analysis.roofline import Roofline
 from referee.graph.work import Work, window_ns
 from referee.records.trace_report import Utilisation
-from referee.trace.columns import IntColumn, Kind, Trace
+from referee.trace.columns import Kind, Trace
 from referee.trace.details import Details
 from referee.trace.intervals import IntervalSet, measure, overlap_ns, union
 
@@ -29,32 +29,31 @@ def utilisation(trace: Trace, works: Sequence[Work], *, details: Details | None,
     if total_ns <= 0:
         return Utilisation(any_kernel_frac=None, sm_weighted_frac=None, useful_frac=None)
     filled = filling(trace, works, details) if details is not None else None
-    resident_ns, peaks = 0, []
+    resident_ns = 0
+    peaks: list[float | None] = []
     for work in works:
         kernel = np.isin(trace.rows.kind[work.rows], (Kind.KERNEL, Kind.DEVICE_OTHER))
         resident = union(work.start_ns[kernel], work.end_ns[kernel])
         resident_ns += measure(resident)
-        starts = _sampled(resident, begin_ns=work.begin_ns, finish_ns=work.finish_ns)
-        if starts.size:
-            peaks.append(int(overlap_ns(starts, starts + SAMPLE_NS, within=resident).max()) / SAMPLE_NS)
+        peaks.append(_fullest(resident, begin_ns=work.begin_ns, finish_ns=work.finish_ns))
     return Utilisation(
         any_kernel_frac=resident_ns / total_ns,
         sm_weighted_frac=None if filled is None else filled.sm_weighted_frac,
         useful_frac=roofs.ideal_ns / total_ns if roofs is not None and roofs.covered_ns else None,
-        any_kernel_peak_frac=max(peaks, default=None),
+        any_kernel_peak_frac=max((peak for peak in peaks if peak is not None), default=None),
         occupancy_frac=None if filled is None else filled.occupancy_frac,
         useful_basis="the rows' arguments were not read" if roofs is None else roofs.basis,
     )
 
 
-def _sampled(resident: IntervalSet, *, begin_ns: int, finish_ns: int) -> IntColumn:
-    """The starts of the sampling periods that could be the fullest: those in which something begins or ends.
+def _fullest(resident: IntervalSet, *, begin_ns: int, finish_ns: int) -> float | None:
+    """The largest share of a sampling period in the window that kernels cover; ``None`` of a shorter window.
 
-    Periods count from the first row on; one that is full throughout lies behind one in which its interval begins. So
-    few of them are looked at, however long the window is.
+    Nobody knows when a tool samples: periods may begin anywhere. A fullest one begins with an interval or ends with
+    one, or lies at an edge of the window.
     """
-    first = (resident[0] - begin_ns) // SAMPLE_NS
-    last = (resident[1] - begin_ns) // SAMPLE_NS
-    touched = np.unique(np.concatenate((first, first + 1, last)))
-    whole = touched < (finish_ns - begin_ns) // SAMPLE_NS
-    return np.asarray(begin_ns + touched[whole] * SAMPLE_NS, np.int64)
+    if finish_ns - begin_ns < SAMPLE_NS or not resident[0].size:
+        return None
+    last_ns = finish_ns - SAMPLE_NS
+    starts_ns = np.clip(np.concatenate((resident[0], resident[1] - SAMPLE_NS)), begin_ns, last_ns)
+    return int(overlap_ns(starts_ns, starts_ns + SAMPLE_NS, within=resident).max()) / SAMPLE_NS
