@@ -60,6 +60,13 @@ def test_what_recording_cost_may_be_measured() -> None:
     assert "measured" in loss.basis
 
 
+def test_a_time_without_the_profiler_that_cannot_be_is_said_to_be_so() -> None:
+    longer = price_with_step(issued().step(0, 50 * US, 250 * US).step(1, 300 * US, 250 * US), 900 * US)
+    assert longer.recoverable_ns == longer.high_ns
+    assert "said to take 900 µs unprofiled, and takes 250 µs here" in longer.basis
+    assert "no whole step" in price_with_step(issued(), 200 * US).basis
+
+
 def price_with_step(builder: TraceBuilder, step_ns: float) -> Loss:
     return Study(builder.build(), unprofiled_step_ns=step_ns).losses.per_op_overhead
 

@@ -68,6 +68,13 @@ def _per_op(trace: Trace, gaps: Sequence[Gaps], *, idle: Idle, step_ns: float | 
     if step_ns is not None and whole:
         profiled_ns = round(max(0.0, sum(whole) - len(whole) * step_ns))
         cost = f"measured: a step takes {format_ns(step_ns)} unprofiled"
+        if step_ns > sum(whole) / len(whole):
+            cost = (
+                f"nothing: a step is said to take {format_ns(step_ns)} unprofiled, and takes "
+                f"{format_ns(sum(whole) / len(whole))} here"
+            )
+    elif step_ns is not None:
+        cost += f", since no whole step is there to hold {format_ns(step_ns)} unprofiled against"
     return Loss(
         recoverable_ns=max(low_ns, high_ns - profiled_ns),
         low_ns=low_ns,

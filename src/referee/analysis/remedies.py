@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from referee.analysis.idle import sum_idle
 from referee.analysis.regime import NAMES_FRAC, decide
 from referee.analysis.study import Study
 from referee.graph.calls import named
@@ -105,15 +106,16 @@ def _optimizer_idle_ns(study: Study) -> int:
 
 
 def _no_waits(study: Study, steps: int) -> Iterator[Remedy]:
-    if study.idle.synchronised_ns:
+    waited_ns = sum_idle(study.charged).synchronised_ns
+    if waited_ns:
         yield _remedy(
             "Stop asking the device for values inside the step",
             "waits of the host",
             "hoist .item(), .cpu(), .tolist(), print(tensor) and boolean tests of tensors out of the loop; "
             "replace x[mask] by torch.where; log every N steps",
-            high_ns=study.idle.synchronised_ns,
+            high_ns=waited_ns,
             steps=steps,
-            basis="idle behind calls that wait for the device",
+            basis="idle behind calls that wait for the device, and later for want of the lead that they took",
         )
 
 
