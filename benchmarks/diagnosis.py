@@ -3,8 +3,8 @@
     python benchmarks/diagnosis.py [--traces 1000] [--first 0]
 
 The truth of a trace is found without looking at its rows: the simulation runs again with the host in half the time,
-with the device in half the time, and without synchronising calls (see ``referee.testing.limits``); the shares of the
-window so found name the regime by the rule of ``docs/regimes``. Referee reads the trace alone.
+with the device in half the time, and without waits (see ``referee.testing.limits``); the shares of the window so found
+name the regime by the rule of ``docs/regimes``. Referee reads the trace alone.
 
 Printed are: in how many traces the causes sum to the idle time; a table of true regimes against verdicts; each
 disagreement with the seed that draws it again; and which rerun gains most under each regime. Near the threshold of

@@ -19,7 +19,7 @@ def run(trace: Trace, *, nothing: bool = False) -> Unwaited:
     """The first device's rows without the waits that can be left out, or with all of them."""
     work = work_by_device(trace)[0]
     waits = find_waits(trace, work)
-    without = removable(trace, work, waits)
+    without = removable(work, waits)
     return unwaited(trace, work, waits, without=without & (not nothing))
 
 
@@ -64,13 +64,22 @@ def test_the_lead_that_a_wait_took_is_missing_at_every_later_launch() -> None:
     assert starts(builder) == [10, 110, 125, 175]
 
 
-def test_a_wait_that_stays_keeps_the_host_until_its_copy_has_ended() -> None:
+def test_a_wait_that_stays_keeps_the_host_until_what_it_waits_for_has_ended() -> None:
+    """Giving memory back is no wait that could be left out."""
     builder = launched(TraceBuilder(), 0, (10, 100)).sync(20 * US, 90 * US)
-    builder.launch("cudaMemcpyAsync", 120 * US, 60 * US, correlation=90)
-    builder.memcpy(125 * US, 50 * US, correlation=90, name="Memcpy DtoH (Device -> Pageable)")
+    launched(builder, 115, (125, 50)).launch("cudaFree", 121 * US, 56 * US)
     launched(builder, 200, (210, 5))
-    # The copy comes 15 µs earlier, as soon as the kernel has ended; the host behind it as much, and no more.
+    # The second kernel comes 15 µs earlier, right behind the first; the host behind it as much, and no more.
     assert starts(builder) == [10, 110, 195]
+
+
+def test_a_copy_that_kept_the_host_waiting_does_so_no_more() -> None:
+    builder = launched(TraceBuilder(), 0, (10, 100))
+    builder.launch("cudaMemcpyAsync", 20 * US, 160 * US, correlation=90)
+    builder.memcpy(115 * US, 60 * US, correlation=90, name="Memcpy HtoD (Pageable -> Device)")
+    launched(launched(builder, 200, (210, 5)), 250, (260, 5))
+    # Handed over at 20, 40 and 90: each starts as soon as the one before it has ended, the copy 5 µs behind it.
+    assert starts(builder) == [10, 115, 175, 180]
 
 
 def test_streams_that_never_worked_side_by_side_take_turns() -> None:

@@ -4,7 +4,7 @@ The causes of idle time look at one gap at a time. Two things need more than tha
 
 * A wait costs more than the gap right behind it. If the device is busy for long meanwhile (a collective, a large
   kernel), the host would have used that time to run ahead: the gaps of many later launches come from the wait, too.
-  They are *per-op* among the causes and *synchronised* here: what a run without the synchronising calls would not show.
+  They are *per-op* among the causes and *synchronised* here: what a run without waits would not show.
 * A launch that came late costs its own latency, not the median of all. What a row took beyond the bare latency is
   *other* or *dependency* among the causes and *per-op* here, as long as it took no longer than a launch can: an earlier
   launch would have hidden it. (With the median alone half of all launches would count for less than they cost.)
@@ -55,7 +55,7 @@ def _charge_latency(work: Work, gaps: Gaps) -> Gaps:
 def _charge_waits(trace: Trace, work: Work, gaps: Gaps) -> Gaps:
     starved_ns = np.sum([gaps.cause(name) for name in GIVES_WAY], axis=0)
     waits = find_waits(trace, work)
-    without = removable(trace, work, waits)
+    without = removable(work, waits)
     waited_ns = int((waits.end_ns - waits.start_ns)[without].sum())
     explained_ns = np.where(np.isin(gaps.wait, waits.rows[without]), gaps.synchronised_ns, 0)
     most_ns = min(waited_ns - int(explained_ns.sum()), int(starved_ns.sum()))

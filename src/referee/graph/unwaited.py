@@ -1,12 +1,12 @@
-"""When would the device have worked if the host had never waited for it? A replay without the synchronising calls.
+"""When would the device have worked if the host had never waited for it? A replay without the waits.
 
 A wait takes the host's lead over the device away. The gap right behind it shows a part of that alone: where the device
 is kept busy meanwhile by something long, the lead that the host would have won is missing at many later launches.
 
 The replay keeps everything as recorded but the waits: the host comes earlier by what it waited so far; each row starts
 when it was handed over, when its stream is free and when the row of another stream that it followed has ended, and
-keeps what it waited beyond that. Calls that wait for their own copy still do, and streams that never worked side by
-side keep taking turns. With no wait left out every row starts as recorded, by construction.
+keeps what it waited beyond that. Streams that never worked side by side keep taking turns: what follows a copy that the
+host waited for still follows it. With no wait left out every row starts as recorded, by construction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from referee.graph.calls import WAITS, calls_named
 from referee.graph.waits import Waits
 from referee.graph.work import CLEAR_GAP_NS, Work
 from referee.trace.columns import NONE, BoolColumn, IntColumn, RowNumbers, Trace
@@ -40,10 +39,9 @@ class Unwaited:
     """The waits that are left out."""
 
 
-def removable(trace: Trace, work: Work, waits: Waits) -> BoolColumn:
-    """Which waits are calls that do nothing but wait, with the device at work meanwhile."""
-    alone = np.isin(waits.rows, calls_named(trace, WAITS, among=waits.rows))
-    mask: BoolColumn = alone & (overlap_ns(waits.start_ns, waits.end_ns, within=work.busy) > 0)
+def removable(work: Work, waits: Waits) -> BoolColumn:
+    """Which waits might be left out: all with the device at work meanwhile but those that free memory."""
+    mask: BoolColumn = ~waits.frees & (overlap_ns(waits.start_ns, waits.end_ns, within=work.busy) > 0)
     return mask
 
 

@@ -1,9 +1,10 @@
 """What limits a simulated workload? Found by changing one thing and running it again, never by looking at rows.
 
-Three reruns: the host in half the time, the device in half the time, and no synchronising calls. The last of them
-tells how much of the idle time the waits cost: what is idle no more. What the device still waits for in it is the
-share of each other cause. So the shares, what is busy among them, sum to the window. (A window may shrink by more than
-its idle time, where streams run side by side once nobody waits. No record shows that, so it is in the gains alone.)
+Three reruns: the host in half the time, the device in half the time, and no waits (no synchronising calls, and copies
+for which the host does not wait). The last of them tells how much of the idle time the waits cost: what is idle no
+more. What the device still waits for in it is the share of each other cause. So the shares, what is busy among them,
+sum to the window. (A window may shrink by more than its idle time, where streams run side by side once nobody waits. No
+record shows that, so it is in the gains alone.)
 
 >>> from referee.testing import Workload, limit_of
 >>> limit = limit_of(Workload(kernel_ns=80_000, op_ns=4_000, sync_every=1, after_sync_ns=60_000))

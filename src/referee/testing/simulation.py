@@ -55,7 +55,8 @@ class Workload:
     after_sync_ns: int = 0
     """What the host does after each synchronisation before it goes on."""
     synchronises: bool = True
-    """Whether the calls of ``sync_every`` are made at all; without them the host still does ``after_sync_ns``."""
+    """Whether the host ever waits for the device. If not, the calls of ``sync_every`` are not made (what comes after
+    them is still done), and copies do not keep it, though what is launched after a copy still runs after it."""
     collective_ns: int = 0
     """Device time of a collective at the end of each step, which the next step's kernels wait for."""
     first_step_ns: int = 0
@@ -136,10 +137,7 @@ def simulate_ranks(
 
 
 def intervene(workload: Workload, *, host: float = 1.0, device: float = 1.0, synchronises: bool = True) -> Workload:
-    """The workload with all costs of the host and of the device multiplied, or without its synchronising calls.
-
-    Copies keep the host waiting: what that costs belongs to the copies.
-    """
+    """The workload with all costs of the host and of the device multiplied, or without its waits for the device."""
 
     def scaled(factor: float, *names: str) -> dict[str, int]:
         return {name: round(getattr(workload, name) * factor) for name in names}
@@ -308,7 +306,9 @@ class _Simulator:
         self._launches += 1
         ready = max([self._now + self._w.latency_ns, *self._free.values()])
         start, end = self._row(ready, self._w.copy_ns, _COPY_STREAM, "copy")
-        self._now = end + self._w.call_ns
+        self._now = (end if self._w.synchronises else self._now) + self._w.call_ns
+        if not self._w.synchronises:
+            self._after_collective = max(self._after_collective, end)
         self._did.append((begin, self._now, "sync"))
         self._builder.launch("cudaMemcpyAsync", begin, self._now - begin, correlation=self._correlation)
         self._record("copy", "", start, end, _COPY_STREAM, self._correlation)

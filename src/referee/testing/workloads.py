@@ -2,8 +2,8 @@
 
 Sizes are drawn evenly on a logarithmic scale over what real steps show: operators of 2 to 63 µs on the host, kernels of
 1.6 to 200 µs, launch latencies of 1 to 14 µs. The same seed gives the same workload. The queue holds 1,024
-launches, as CUDA's does, or 20. Those that synchronise have the longer one: how a shorter one would hold the host back
-without the waits depends on its length, which their record, in which the queue is never full, does not show.
+launches, as CUDA's does, or 20. Where the host waits for the device it is the longer one: how a shorter one would hold
+the host back without the waits depends on its length, which a record in which it is never full does not show.
 
 >>> from referee.testing import draw_workload
 >>> draw_workload(3).collective_ns > 0
@@ -22,7 +22,7 @@ _Choice = tuple[float, float] | list[int] | int | float | bool
 KINDS: Mapping[str, Mapping[str, _Choice]] = {
     "plain": {},
     "loader": {"loader_ns": (5.5, 7.3)},
-    "copy": {"copy_ns": (5.0, 7.0)},
+    "copy": {"copy_ns": (5.0, 7.0), "queue_length": 1024},
     "collective": {"collective_ns": (5.0, 7.0)},
     "first": {"first_step_ns": (6.7, 8.0)},
     "graph": {"graph": True},
@@ -35,7 +35,7 @@ KINDS: Mapping[str, Mapping[str, _Choice]] = {
         "queue_length": 1024,
     },
     "lost": {"lost_frac": 0.65, "ops": 100},
-    "loader and copy": {"loader_ns": (5.5, 7.3), "copy_ns": (5.0, 7.0)},
+    "loader and copy": {"loader_ns": (5.5, 7.3), "copy_ns": (5.0, 7.0), "queue_length": 1024},
     "sync and collective": {
         "sync_every": [5, 10, 30],
         "after_sync_ns": (3.5, 5.5),
