@@ -59,3 +59,13 @@ def test_half_of_the_rows_lost_is_no_idle_device() -> None:
     study = Study(simulate(Workload(lost_frac=0.6), seed=1).trace)
     decision = decide(study.trace, study.totals, study.shares)
     assert (decision.regime, decision.because) == ("cannot-tell", "lost-device-rows")
+
+
+def test_no_step_is_named_where_the_trace_is_not() -> None:
+    """Per step as for the window: clocks that disagree, or half of the rows lost, name nobody."""
+    skewed = Study(simulate(Workload(clock_offset_ns=-40_000, kernel_ns=2_000), seed=1).trace)
+    assert {step.regime for step in skewed.steps} == {"cannot-tell"}
+    lost = Study(simulate(Workload(lost_frac=0.6), seed=1).trace)
+    assert {step.regime for step in lost.steps} == {"cannot-tell"}
+    busy = Study(simulate(Workload(clock_offset_ns=-40_000, kernel_ns=60_000), seed=1).trace)
+    assert {step.regime for step in busy.steps} == {"compute-bound"}

@@ -11,7 +11,7 @@ from referee.analysis.idle import Gaps
 from referee.records.trace_report import Idle, Timeline, Totals
 from referee.records.verdict import Regime
 from referee.trace.audit import ROUNDING_NS
-from referee.trace.columns import DEVICE_KINDS, NONE, Trace
+from referee.trace.columns import DEVICE_KINDS, NONE, IntColumn, Trace
 
 RECURS_SHARE = 0.5
 """Allocator time is cold unless at least this share of it falls after the first step."""
@@ -77,26 +77,26 @@ def share_out(trace: Trace, gaps: Sequence[Gaps], *, totals: Totals, idle: Idle,
         window_ns=totals.window_ns,
         allocator_recurs=recurs,
         unlinked_ns=unlinked_ns,
-        doubtful_ns=sum(_doubtful_ns(trace, g) for g in gaps),
+        doubtful_ns=sum(int(doubtful_ns(trace, g).sum()) for g in gaps),
     )
 
 
-def _doubtful_ns(trace: Trace, gaps: Gaps) -> int:
-    """How much of the idle time the device rows that start before their launch may have made up, at most."""
+def doubtful_ns(trace: Trace, gaps: Gaps) -> IntColumn:
+    """How much of each idle interval the device rows that start before their launch may have made up, at most."""
     rows, launch_of = trace.rows, trace.links.launch_of
     members = rows.of(*DEVICE_KINDS)
     members = members[(rows.device[members] == gaps.device) & (launch_of[members] != NONE)]
     early_ns = rows.start_ns[launch_of[members]] - rows.start_ns[members]
     wrong = early_ns > ROUNDING_NS
-    if not wrong.any() or not gaps.start_ns.size:
-        return 0
     doubt_ns = np.zeros(gaps.start_ns.size, dtype=np.int64)
+    if not wrong.any() or not gaps.start_ns.size:
+        return doubt_ns
     for edge_ns, of_row_ns in ((gaps.end_ns, rows.start_ns), (gaps.start_ns, rows.end_ns)):
         moment_ns = of_row_ns[members[wrong]]
         at = np.minimum(np.searchsorted(edge_ns, moment_ns), edge_ns.size - 1)
         beside = edge_ns[at] == moment_ns
         np.maximum.at(doubt_ns, at[beside], early_ns[wrong][beside])
-    return int(np.minimum(doubt_ns, gaps.length_ns).sum())
+    return np.minimum(doubt_ns, gaps.length_ns)
 
 
 def without_first_time(shares: Shares) -> Shares:

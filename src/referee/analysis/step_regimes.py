@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from referee.analysis.idle import CAUSES, Gaps
-from referee.analysis.regime import decide_by_shares
-from referee.analysis.shares import Share, Shares
+from referee.analysis.regime import decide_by_clocks
+from referee.analysis.shares import Share, Shares, doubtful_ns
 from referee.analysis.timeline import add_up, partition_rows
 from referee.graph.work import Work
 from referee.records.trace_report import StepReport, Timeline
@@ -28,9 +28,18 @@ _REGIMES: dict[str, Regime] = {
 
 
 def with_regimes(
-    trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps], steps: Sequence[StepReport], *, allocator_recurs: bool
+    trace: Trace,
+    works: Sequence[Work],
+    gaps: Sequence[Gaps],
+    steps: Sequence[StepReport],
+    *,
+    decided: bool,
+    allocator_recurs: bool,
 ) -> tuple[StepReport, ...]:
-    """The steps with their regimes; none for a step that launched fewer than two device rows."""
+    """The steps with their regimes; none for a step that launched fewer than two device rows.
+
+    ``decided`` is false where the trace as a whole lacks what a verdict needs: then no step has one either.
+    """
     members_of = [
         _by_step(np.where(work.linked, step_of(trace.steps, work.launch_start_ns), NONE), len(steps)) for work in works
     ]
@@ -44,7 +53,7 @@ def with_regimes(
         timeline = add_up([partition_rows(trace, work, rows) for work, rows in zip(works, chosen, strict=True)])
         causes = {cause: int(by_step[number]) for cause, by_step in cause_ns.items()}
         shares = _shares(step, timeline, causes, allocator_recurs=allocator_recurs)
-        named.append(replace(step, regime=decide_by_shares(shares).regime))
+        named.append(replace(step, regime=decide_by_clocks(shares).regime if decided else "cannot-tell"))
     return tuple(named)
 
 
@@ -56,13 +65,14 @@ def _by_step(position: IntColumn, count: int) -> list[IntColumn]:
 
 
 def _causes_by_step(trace: Trace, gaps: Sequence[Gaps], count: int) -> dict[str, IntColumn]:
-    """For each cause: its idle time behind each step, over all devices."""
-    sums = {cause: np.zeros(count, dtype=np.int64) for cause in (*CAUSES, "unseen")}
+    """For each cause, and for what clocks that disagree may have made up: its idle time behind each step."""
+    sums = {cause: np.zeros(count, dtype=np.int64) for cause in (*CAUSES, "unseen", "doubtful")}
     for device_gaps in gaps:
         at = _step_of_gaps(trace, device_gaps)
         known = at != NONE
         for cause, by_step in sums.items():
-            np.add.at(by_step, at[known], device_gaps.cause(cause)[known])
+            ns = doubtful_ns(trace, device_gaps) if cause == "doubtful" else device_gaps.cause(cause)
+            np.add.at(by_step, at[known], ns[known])
     return sums
 
 
@@ -89,4 +99,5 @@ def _shares(step: StepReport, timeline: Timeline, causes: dict[str, int], *, all
         busy_frac=step.busy_ns / window_ns,
         window_ns=window_ns,
         allocator_recurs=allocator_recurs,
+        doubtful_ns=causes["doubtful"],
     )

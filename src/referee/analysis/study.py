@@ -12,7 +12,7 @@ from referee.analysis.lead import charge
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
-from referee.analysis.regime import decide_by_shares
+from referee.analysis.regime import decide_by_shares, what_is_missing
 from referee.analysis.roofline import Roofline, roofline
 from referee.analysis.shares import Shares, share_out
 from referee.analysis.step_regimes import with_regimes
@@ -125,6 +125,7 @@ class Study:
             self.works,
             self.charged,
             step_reports(self.trace, self.works),
+            decided=what_is_missing(self.trace, self.totals) is None,
             allocator_recurs=self.shares.allocator_recurs,
         )
 
