@@ -52,3 +52,18 @@ def test_the_headline_gives_the_share_that_the_verdict_went_by() -> None:
     assert f"{100 * per_op_ns / window_ns:.1f} % of the window is per-op idle, " in verdict_sentence(
         report.verdict, report
     )
+
+
+@pytest.mark.parametrize(
+    ("because", "begins"),
+    [
+        ("pauses 94.6 % of the window", "The host stands still"),
+        ("recurring allocator 31.0 % of the window", "Allocations that reach the driver"),
+        ("pauses 40.0 % of the window and per-op 35.0 % of the window", "No single cause dominates"),
+    ],
+)
+def test_a_loss_that_leads_alone_is_not_said_to_be_no_single_cause(because: str, begins: str) -> None:
+    verdict = Verdict(regime="mixed", evidence=(), undecided_because=because, would_change="")
+    words = verdict_sentence(verdict, diagnosed(Workload()))
+    assert words.startswith(begins)
+    assert because in words

@@ -22,6 +22,12 @@ _CAUSES: dict[str, str] = {
 }
 """What each regime means, as the beginning of a sentence."""
 
+_UNNAMED = {
+    "pauses": "The host stands still, and the file does not say why",
+    "recurring allocator": "Allocations that reach the driver hold the host up again and again",
+}
+"""What a mixed verdict means where one loss leads that names no regime, by how its reason begins."""
+
 _ON_CPU = {"compute-bound": "Arithmetic sets the time: it grows with the batch"}
 """What regimes mean where the host is the device."""
 
@@ -45,6 +51,8 @@ def verdict_sentence(verdict: Verdict, trace: TraceReport | None, *, of: str = "
     share = _share(verdict, trace, of=of)
     why = reason(verdict.undecided_because)
     text = f"{cause}: {share}" if share and ":" not in cause else f"{cause}{'; ' if share else ''}{share}"
+    if why and verdict.regime == "mixed":
+        cause = next((words for name, words in _UNNAMED.items() if why.startswith(name) and " and " not in why), cause)
     if why:
         text = f"{cause}: {why}" if verdict.regime in ("cannot-tell", "mixed") else f"{text} ({why})"
     return sentence(text)
