@@ -119,6 +119,39 @@ def test_equal_calls_recorded_together_are_one_and_handed_over_are_each_run(devi
     assert prove_window(together, device=device, fresh=fresh_matmul(device)).outcome == "did-not-run"
 
 
+def test_equal_products_inside_one_step_are_found_to_be_one(device: XlaDevice) -> None:
+    """The number is that of one product, and the finding says so; a chain of products has nothing to say."""
+    x = put(torch.randn(512, 512), device)
+
+    def loop() -> Any:
+        return [x @ x for _ in range(10)]
+
+    def chain() -> Any:
+        y = x
+        for _ in range(3):
+            y = y @ x
+        return y
+
+    seen = observe(loop, device)
+    found = measure(loop, device=device, plan=PLAN, observation=seen)
+    named = [finding for finding in found.findings if finding.code.startswith("repeats-")]
+    assert [finding.evidence["recorded"] for finding in named] == [10]
+    # Beside busy processes one product may not stand out from its spread; then it is left open.
+    assert named[0].code == "repeats-merged" or "cannot be told" in named[0].message
+    assert observe(chain, device).redundancy is None
+
+
+def test_products_that_no_output_needs_are_found(device: XlaDevice, matrix: Any) -> None:
+    def last_alone() -> Any:
+        for number in range(4):
+            output = matrix @ (matrix + number)
+        return output
+
+    seen = observe(last_alone, device)
+    assert seen.redundancy is not None
+    assert seen.redundancy.dropped["mm"] == 3
+
+
 def fresh_matmul(device: XlaDevice) -> Callable[[], Callable[[], Any]]:
     def fresh() -> Callable[[], Any]:
         x = put(torch.randn(256, 256), device)

@@ -26,6 +26,7 @@ from referee.bench.proof import proof_findings, prove
 from referee.bench.recompiled import name_change
 from referee.bench.sampling import Sampled, SeesProcess, take_samples
 from referee.bench.stopping import CUT_SHORT, rules_of
+from referee.bench.unrun import check_unrun
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
 from referee.bench.work import check_work, known_flop
 from referee.device.protocol import Device, Settling, TellsStages
@@ -122,6 +123,8 @@ def measure(
     with quiet_collector():
         timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh)
+        quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
+        proved = (*proved, *check_unrun(observation, device=device, prove=quick))
     provenance = collect(
         device,
         dtype="not read" if observation is None else observation.dtype,
@@ -223,12 +226,16 @@ def _stages_per_call(before: Mapping[str, int], after: Mapping[str, int], *, mai
     return {name: (after[name] - before[name]) / calls for name in before} or None
 
 
+def _is_long(timed: _Timed, plan: Plan) -> bool:
+    """Whether a call is so long that nothing is proved by repeating it."""
+    return timed.warmed.one_ns > _PROVED_CALL_FRAC * plan.budget_ns
+
+
 def _prove(
     step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None
 ) -> tuple[Finding, ...]:
     """Prove that the work runs, where fresh inputs can be had and the calls are not too long."""
-    long = timed.warmed.one_ns > _PROVED_CALL_FRAC * plan.budget_ns
-    if fresh is None or long or timed.main.stop_reason in CUT_SHORT:
+    if fresh is None or _is_long(timed, plan) or timed.main.stop_reason in CUT_SHORT:
         return ()
     try:
         return proof_findings(prove(step, device=device, fresh=fresh), device=device)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from referee.device.discover import Held, discover
 from referee.device.flops import cpu_ceiling_flop_per_s
 from referee.device.host import load_torch
-from referee.device.protocol import Device, NotesWrites
+from referee.device.protocol import Device, NotesWrites, Settling
+from referee.device.redundancy import Redundancy
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
 from referee.errors import OptionError
@@ -69,7 +70,12 @@ class Observation:
     compiled: str = "no"
     fill: str = "not read"
     flop: int | None = None
-    """Floating-point operations of matrix products, convolutions and attention; ``None`` where nothing was watched."""
+    """Floating-point operations of matrix products, convolutions and attention; ``None`` where nothing was watched.
+
+    On a device that records, what need not run does not count.
+    """
+    redundancy: Redundancy | None = None
+    """What the step records and need not run, on a device that records."""
     findings: tuple[Finding, ...] = ()
     """What the reader should know before any number of this step is shown."""
 
@@ -144,18 +150,20 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
 
     kinds = tuple(dict.fromkeys([device.name.partition(":")[0], "cpu"]))
     around = _autocast_now(torch, kinds)
-    watch = Watch(held.roles())
+    watch = Watch(held.roles(), records=device.settling is Settling.LAZY)
     with FunctionWatch(watch, device_types=kinds), DispatchWatch(watch):
         start_ns = time.perf_counter_ns()
         output = step()
     watch.compare_versions()
+    outputs = find_leaves(output, torch.Tensor)
+    # Before settling: what it holds would be run with the rest. A step that writes may need any result.
+    redundancy = watch.numbering.close(None if watch.mutated or not outputs else outputs)
     entered = watch.entered
     if isinstance(device, NotesWrites):
         device.note_writes(entered[key][0] for key in watch.mutated)
     device.settle(output)
     call_ns = time.perf_counter_ns() - start_ns
     inputs = [tensor for tensor, role in entered.values() if role == "input"]
-    outputs = find_leaves(output, torch.Tensor)
     inside = [state for state in watch.autocast if state != "off"]
     zero = _all_zero(torch, inputs)
     return Observation(
@@ -178,7 +186,8 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         autocast=", ".join(inside) or "off",
         autocast_site=_site(around, inside),
         fill=_fill(zero, inputs),
-        flop=watch.flop,
+        flop=watch.flop - (0 if redundancy is None else redundancy.flop),
+        redundancy=redundancy,
     )
 
 

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from referee.device.flops import flop_of
+from referee.device.numbering import Numbering
 from referee.device.switches import autocast, grad_mode
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ _EXPLICIT_CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "type"
 class Watch:
     """What both modes have seen so far."""
 
-    def __init__(self, roles: Mapping[int, str]) -> None:
+    def __init__(self, roles: Mapping[int, str], *, records: bool = False) -> None:
         self.roles = roles
+        self.records = records
+        """Whether the device is one that records, so that equal operators may be merged."""
         self.ops: Counter[str] = Counter()
         self.entered: dict[object, tuple[torch.Tensor, str]] = {}
         """Tensors that came from outside, by storage, with their role; kept alive so that no address is used twice."""
@@ -53,6 +56,7 @@ class Watch:
         """Device and number of every stream that work was put on."""
         self.casts: Counter[str] = Counter()
         self.flop = 0
+        self.numbering = Numbering()
         self.backward = False
         self.autocast: dict[str, None] = {}
         self.grad_modes: Counter[str] = Counter()
@@ -156,7 +160,10 @@ class DispatchWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not fo
                 if argument.alias_info is not None and argument.alias_info.is_write and key in watch.entered:
                     watch.mutated[key] = None
         result = func(*args, **kwargs)
-        watch.flop += flop_of(func, args, kwargs, result)
+        flop = flop_of(func, args, kwargs, result)
+        watch.flop += flop
+        if watch.records:
+            watch.numbering.note(func, args, kwargs, result, flop=flop)
         for tensor in tensors_in(result):
             if not is_lazy(tensor):
                 watch.makes(tensor)

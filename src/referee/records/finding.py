@@ -41,6 +41,9 @@ CODES: dict[str, str] = {
     "not-comparable": "the sides differ in more than what is being compared",
     "work-did-not-run": "the timed calls did less than one settled call on fresh inputs does",
     "work-not-proved": "one call cannot be told from settling alone, so nothing proves that the work ran",
+    "work-dropped": "operators are recorded that no output needs: a recording device never runs them",
+    "repeats-merged": "operators that the step records several times are run, and so timed, once",
+    "repeats-recorded": "operators are recorded several times, and whether they are merged cannot be told",
     "cached-result": "a repeated call costs far less than one on fresh inputs: its result is kept somewhere",
     "above-peak": "the time implies more operations or bytes per second than the chip can do",
     "flat-in-work": "the time does not grow although the work does",
@@ -56,6 +59,11 @@ CODES: dict[str, str] = {
     "memory-invalid": "recording shapes kept tensors alive, so memory figures of this capture are too high",
     "counts-doubled": "a dispatch mode was active while operators were recorded: they are counted twice",
     "step-guessed": "what counts as one iteration of the script was inferred, not named",
+    "cost-unknown": "what the profiler itself costs could not be told from nothing, so it is not corrected for",
+    "script-stopped": "the script was stopped, or could not be, when everything planned was recorded",
+    "script-exited": "the script ended with an exit status of its own",
+    "capture-replaced": "an earlier capture of the same name in the same folder was replaced",
+    "capture-cut": "the process ended in the middle of a capture",
     # precision
     "half-weights": "trainable weights are kept in float16",
     "epsilon-vanishes": "the optimizer's epsilon is zero in the dtype of the weights",
@@ -74,6 +82,7 @@ CODES: dict[str, str] = {
     "loop-in-autocast": "the optimizer's step runs inside autocast",
     "backward-in-autocast": "backward is called inside autocast",
     "step-with-scaled-gradients": "the optimizer steps with gradients that carry the loss scale",
+    "over-budget": "more time was taken than the budget allows: what no answer does without takes longer",
     "scheduler-on-skipped-step": "the learning-rate scheduler moved on although the step was skipped",
     "autocast-without-dtype": "autocast without a dtype, which differs by device",
     "steps-skipped": "the scaler skipped steps",
@@ -126,6 +135,7 @@ CODES: dict[str, str] = {
     "unknown-category": "rows of a category that is not known were kept but not interpreted",
     "overlapping-steps": "steps overlap",
     "replay-doubtful": "the replay of a trace does not reproduce it, or does not answer to change",
+    "host-takes-over": "the device is busy nearly all the time, and a faster one would leave the host as the limit",
     "cut-step": "a step is cut off by the edge of the trace",
 }
 """Every code a finding may carry, and what it means."""
