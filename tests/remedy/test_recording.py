@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from referee.device.registry import open_device  # noqa: E402
 from referee.remedy.compile_guess import guess_compile  # noqa: E402
 from referee.remedy.compiled_costs import CompiledCosts  # noqa: E402
-from referee.remedy.recording import Made, Recording, examples, record, replay_ns  # noqa: E402
+from referee.remedy.recording import Made, Recording, examples, record, replay_beside_ns, replay_ns  # noqa: E402
 
 pytestmark = pytest.mark.torch
 DEVICE = open_device("cpu")
@@ -120,3 +120,19 @@ def test_a_short_step_is_replayed_oftener_than_a_long_one() -> None:
     found = recorded(lambda: torch.ones(4) + 1)
     replay_ns(found, device=DEVICE, between=lambda: calls.append(None))
     assert len(calls) > 9
+
+
+def test_a_step_called_between_the_operators_keeps_its_own_grad_mode() -> None:
+    """A step that trains is timed between its operators as it is: with its tape."""
+    x, w = torch.rand(8, 8), torch.rand(8, 8, requires_grad=True)
+
+    def step() -> object:
+        loss = (x @ w).sum()
+        loss.backward()
+        return loss.detach()
+
+    _, whole_ns = replay_beside_ns(record(step, device=DEVICE), step, device=DEVICE)
+    assert whole_ns > 0
+    modes: list[bool] = []
+    replay_ns(recorded(chain()), device=DEVICE, between=lambda: modes.append(torch.is_grad_enabled()))
+    assert all(modes)

@@ -326,3 +326,28 @@ def test_the_same_seed_gives_the_same_outcome(tmp_path: Path) -> None:
     found = hold_against(outcomes[0], outcomes[1], fix=fix, dtype="float32")
     assert found.match is True
     assert (found.worst_output, found.worst_gradient, found.worst_update) == (0.0, 0.0, 0.0)
+
+
+def test_hundreds_of_small_parameters_take_the_fused_optimizer_fewer_operators(tmp_path: Path) -> None:
+    """Foreach still makes one call per tensor on the CPU, fused one per list: counted before and after."""
+    body = TRAINING.replace("range(8)", "range(60)")
+    counts = {}
+    for name in ("foreach-optimizer", "fused-optimizer"):
+        tried = try_fix(name, target_in(tmp_path, body))
+        assert tried.before is not None
+        assert tried.after is not None
+        counts[name] = (tried.before.operators or 0, tried.after.operators or 0)
+    assert counts["foreach-optimizer"][1] > 0.8 * counts["foreach-optimizer"][0]
+    assert counts["fused-optimizer"][1] < 0.6 * counts["fused-optimizer"][0]
+
+
+@pytest.mark.parametrize("example", ["transformer.py:train_step", "convnet.py:infer", "inference.py:without"])
+@pytest.mark.parametrize(("change", "word"), [(lambda y: y.double(), "dtype changed"), (lambda y: y * 1.001, "values")])
+def test_planted_changes_of_the_examples_are_rejected(
+    example: str, change: Callable[[object], object], word: str
+) -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / example
+    tried = planted(lambda: load_target(str(path), batch_size=2), change)
+    assert tried.outputs_match is False
+    assert tried.measured_ratio is None
+    assert word in tried.why_not

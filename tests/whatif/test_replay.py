@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from referee.graph.work import work_by_device
 from referee.testing import Simulation, Workload, simulate
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Trace
+from referee.trace.intervals import overlap_ns
 from referee.trace.reader import read_trace
 from referee.whatif import edits as make
 from referee.whatif.batch import busy_at
@@ -175,20 +177,27 @@ def test_one_batch_size_is_too_few() -> None:
 
 
 BUSY = {
-    "h100_timesformer.json.gz": 0.6,
-    "mi300_add_bandwidth.json": 0.6,
-    "mi300_compiled_triton.json.gz": 0.6,
-    "mi300_vllm_decode_one_graph.json.gz": 0.6,
-    "rtx3060ti_train_step.json.gz": 0.6,
-    "synthetic/h2d_pageable.json": 0.6,
-    "synthetic/launch_queue_full.json": 0.6,
-    "synthetic/overlap_streams.json": 0.6,
-    "v100_ns_resolution_deep_queue.json.gz": 0.6,
-    # The host's own path through the step is as long as 0.61 of it: it takes over.
-    "mi300_resnet_ddp_checkpoint.json.gz": 0.62,
-    # Its kernels were lost: the closing wait stands for them and belongs to no row.
-    "a100_torchbench_no_kernels.json": 0.70,
+    "a100_triton_example.json.gz": "",
+    "h100_timesformer.json.gz": "",
+    "mi300_add_bandwidth.json": "",
+    "mi300_compiled_triton.json.gz": "",
+    "mi300_gemm_few_tiles.json": "",
+    "mi300_vllm_decode_one_graph.json.gz": "",
+    "rtx3060ti_train_step.json.gz": "",
+    "synthetic/h2d_pageable.json": "",
+    "synthetic/launch_queue_full.json": "",
+    "synthetic/overlap_streams.json": "",
+    "v100_ns_resolution_deep_queue.json.gz": "",
+    # No wait is in it: the host's own rows and the Python between them take 0.57 of it, then the last collective.
+    "mi300_resnet_ddp_checkpoint.json.gz": "host-takes-over",
+    # The host waits for copies, 0.43 of it; between them the longer of host and half the device adds up to 0.63.
+    "v100_diff_test.json.gz": "host-takes-over",
+    # Its kernels were lost: the closing waits stand for them and belong to no row.
+    "a100_torchbench_no_kernels.json": "replay-doubtful",
+    # A server: half of the chain is hand-offs between request threads, in which nothing is recorded.
+    "mtia_inference.json.gz": "replay-doubtful",
 }
+"""Traces at least 95 % busy, and what is said of those that half the device's time does not bring to 0.6."""
 
 
 @pytest.mark.traces
@@ -197,8 +206,96 @@ def test_a_busy_trace_answers_to_a_faster_device(traces_dir: Path, name: str) ->
     answer = ask(read_trace(traces_dir / name), [])
     assert answer.busy_frac is not None
     assert answer.busy_frac >= 0.95
-    assert answer.response.device_half <= BUSY[name]
-    assert bool(answer.findings) == (BUSY[name] > 0.6)
+    assert [finding.code for finding in answer.findings] == ([BUSY[name]] if BUSY[name] else [])
+    if not BUSY[name]:
+        assert answer.response.device_half <= 0.6
+
+
+@pytest.mark.traces
+def test_waits_and_host_work_alone_keep_this_trace_above_its_half(traces_dir: Path) -> None:
+    """A bound without replay: between waits that blocked, the longer of the host's own time and half the device's."""
+    trace = read_trace(traces_dir / "v100_diff_test.json.gz")
+    (work,) = work_by_device(trace)
+    graph = build_graph(trace)
+    waits = graph.kind == EdgeKind.WAIT
+    let_go_ns = np.zeros(len(trace.rows), dtype=np.int64)
+    np.maximum.at(let_go_ns, graph.owner[waits], graph.time_ns[graph.source[waits]])
+    calls = np.unique(graph.owner[waits])
+    begin_ns, end_ns = trace.rows.start_ns[calls], trace.rows.end_ns[calls]
+    blocked_ns = np.maximum(np.minimum(let_go_ns[calls], end_ns) - begin_ns, 0)
+    long = blocked_ns > 500 * US
+    bounds = np.sort(np.concatenate(([work.begin_ns, work.finish_ns], end_ns[long])))
+    bound_ns = 0.0
+    for low, high in pairwise(bounds.tolist()):
+        mine = (end_ns > low) & (end_ns <= high)
+        device_ns = int(overlap_ns(np.array([low]), np.array([high]), within=work.busy)[0])
+        bound_ns += max(high - low - int(blocked_ns[mine].sum()), device_ns / 2)
+    assert bound_ns > 0.6 * work.window_ns
+    assert bound_ns <= ask(trace, []).response.device_half * work.window_ns
+
+
+def test_a_host_that_takes_over_is_told_from_time_that_nothing_explains() -> None:
+    busy = Workload(kernel_ns=20 * US, op_ns=14 * US, steps=3, ops=100)
+    (finding,) = ask(simulated(busy), []).findings
+    assert finding.code == "host-takes-over"
+    assert finding.evidence["device_gone"] == pytest.approx(0.9, abs=0.05)
+    build = TraceBuilder()
+    for number in range(20):
+        begin = number * 4_000 * US
+        build.launch("cudaLaunchKernel", begin, 5 * US, correlation=number + 1)
+        build.kernel("gemm", begin + 10 * US, 3_900 * US, stream=7, correlation=number + 1)
+    (finding,) = ask(build.build(), []).findings
+    assert finding.code == "replay-doubtful"
+    assert "no host row is recorded" in finding.message
+
+
+def test_a_row_never_makes_room_for_its_own_launch() -> None:
+    """Calls as long as a full queue's whose own short row ends within the stamps' slack: no circle, and replayed."""
+    build = TraceBuilder()
+    for number in range(20):
+        begin = number * 200 * US
+        build.launch("cudaLaunchKernel", begin, 4 * US, correlation=2 * number + 1)
+        build.kernel("gemm", begin + 6 * US, 20 * US, stream=7, correlation=2 * number + 1)
+        build.launch("cudaLaunchKernel", begin + 50 * US, 100 * US, correlation=2 * number + 2)
+        build.kernel("short", begin + 150 * US, US, stream=7, correlation=2 * number + 2)
+    answer = ask(build.build(), [])
+    assert answer.replay_error_frac == pytest.approx(0, abs=0.005)
+
+
+def test_threads_that_wait_for_the_device_are_not_tied_to_what_others_do_meanwhile() -> None:
+    build = TraceBuilder()
+    build.launch("cudaLaunchKernel", 0, 5 * US, correlation=1, thread=1)
+    build.kernel("gemm", 10 * US, 900 * US, stream=7, correlation=1)
+    build.sync(10 * US, 905 * US, name="cudaStreamSynchronize", thread=1)
+    build.launch("cudaLaunchKernel", 920 * US, 5 * US, correlation=2, thread=1)
+    build.kernel("gemm", 930 * US, 900 * US, stream=7, correlation=2)
+    build.op("aten::other", 200 * US, 300 * US, thread=2)
+    build.launch("cudaLaunchKernel", 210 * US, 5 * US, correlation=3, thread=2)
+    build.kernel("other", 220 * US, 100 * US, stream=9, correlation=3)
+    graph = build_graph(build.build())
+    assert not (graph.kind == EdgeKind.THREAD).any()
+
+
+def test_a_thread_that_goes_on_while_the_other_still_works_waited_for_what_it_did_just_before() -> None:
+    """The calling thread of a backward wakes in the middle of the engine's burst."""
+    build = TraceBuilder()
+    build.op("aten::ones_like", 0, 10 * US, thread=1)
+    for number in range(50):
+        begin = (100 + 20 * number) * US
+        build.op("aten::burst", begin, 18 * US, thread=2)
+        build.launch("cudaLaunchKernel", begin + US, 5 * US, correlation=number + 1, thread=2)
+        build.kernel("gemm", begin + 10 * US, 5 * US, stream=7, correlation=number + 1)
+    build.op("aten::after", 601 * US, 10 * US, thread=1)
+    build.launch("cudaLaunchKernel", 603 * US, 5 * US, correlation=99, thread=1)
+    build.kernel("after", 620 * US, 5 * US, stream=9, correlation=99)
+    trace = build.build()
+    graph = build_graph(trace)
+    longer = graph.weight_ns.copy()
+    third = np.flatnonzero((graph.kind == EdgeKind.HOST) & (graph.time_ns[graph.source] == 140 * US))
+    longer[third] += 1_000 * US
+    moved = schedule(graph, weight_ns=longer).time_ns - graph.time_ns
+    assert schedule(graph).time_ns.tolist() == graph.time_ns.tolist()
+    assert moved[graph.time_ns == 601 * US].min() == 1_000 * US
 
 
 def test_calls_that_end_with_rows_waited_for_room_in_a_short_queue() -> None:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
-from referee.graph.calls import named
+from referee.graph.calls import COLLECTIVES, named
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DEVICE_KINDS, BoolColumn, Kind, RowNumbers, Trace
-
-COLLECTIVES = re.compile(
-    r"nccl|rccl|mscclpp|msccl|oneccl|hccl|nvshmem|multimem|cross_device_reduce|custom_ar_|"
-    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
-    re.IGNORECASE,
-)
-"""Kernels that talk to other devices: the collective libraries, and the all-reduce kernels of inference servers."""
 
 MOST_KERNELS = 100
 """Names kept in a report."""

@@ -304,13 +304,12 @@ def _wait_edges(draft: _Draft, placed: _Placed, waits: Waits, *, end_of: IntColu
 
 def _chain_edges(draft: _Draft, chains: Sequence[Chain], firsts: Sequence[int], *, blocked_ns: IntColumn) -> None:
     """Each thread's own order, with the time between its moments; gaps in which another thread worked become order."""
-    weights = []
+    weights, waiting = [], []
     for chain in chains:
-        weight_ns = np.diff(chain.time_ns)
         inside = chain.owner[:-1] != NONE
-        blocked = inside & (blocked_ns[np.maximum(chain.owner[:-1], 0)] != NONE)
-        weights.append(np.where(blocked, 0, weight_ns))
-    _thread_edges(draft, chains, firsts, weights)
+        waiting.append(inside & (blocked_ns[np.maximum(chain.owner[:-1], 0)] != NONE))
+        weights.append(np.where(waiting[-1], 0, np.diff(chain.time_ns)))
+    _thread_edges(draft, chains, firsts, weights, waiting)
     for chain, first, weight_ns in zip(chains, firsts, weights, strict=True):
         number = np.arange(first, first + max(chain.time_ns.size - 1, 0), dtype=np.int64)
         owner = chain.owner[:-1]
@@ -318,10 +317,19 @@ def _chain_edges(draft: _Draft, chains: Sequence[Chain], firsts: Sequence[int], 
             draft.add_edges(number[mine], number[mine] + 1, weight_ns[mine], kind, owner[mine])
 
 
-def _thread_edges(draft: _Draft, chains: Sequence[Chain], firsts: Sequence[int], weights: list[IntColumn]) -> None:
+def _thread_edges(
+    draft: _Draft,
+    chains: Sequence[Chain],
+    firsts: Sequence[int],
+    weights: list[IntColumn],
+    waiting: Sequence[BoolColumn],
+) -> None:
     """A burst of one thread that lies inside a long step of another was started by it, and was waited for.
 
-    That is how ``backward`` looks: the calling thread records nothing while the engine's thread issues operators.
+    That is how ``backward`` looks: the calling thread records nothing while the engine's thread issues operators. It
+    may go on before that thread is done: then what it waited for is what the other did just before. A
+    step in which the thread waits for the device (``waiting``) is explained already: what other threads do meanwhile
+    is their own affair.
     """
     for mine, chain in enumerate(chains):
         if chain.time_ns.size < 2:
@@ -335,8 +343,12 @@ def _thread_edges(draft: _Draft, chains: Sequence[Chain], firsts: Sequence[int],
             slot = np.searchsorted(around.time_ns, chain.time_ns[begin], side="right") - 1
             inside = (slot >= 0) & (slot < around.time_ns.size - 1)
             slot = np.clip(slot, 0, around.time_ns.size - 2)
-            inside &= chain.time_ns[finish] <= around.time_ns[slot + 1]
-            inside &= chain.time_ns[finish] > chain.time_ns[begin]
+            # A burst that goes on when the step ends let go of it in passing: the step's thread wakes right then.
+            passed = np.searchsorted(chain.time_ns, around.time_ns[slot + 1], side="right") - 1
+            woke = around.time_ns[slot + 1] - chain.time_ns[passed] <= BURST_NS
+            let_go = np.minimum(finish, passed)
+            inside &= (let_go == finish) | (woke & (around.owner[slot] == NONE))
+            inside &= (chain.time_ns[let_go] > chain.time_ns[begin]) & ~waiting[other][slot]
             hosts = np.flatnonzero(inside)
             if not hosts.size:
                 continue
@@ -347,8 +359,8 @@ def _thread_edges(draft: _Draft, chains: Sequence[Chain], firsts: Sequence[int],
             source, target = firsts[other] + slot[first], firsts[mine] + begin[first]
             lag_ns = chain.time_ns[begin[first]] - around.time_ns[slot[first]]
             draft.add_edges(source, target, lag_ns, EdgeKind.THREAD)
-            back_ns = around.time_ns[slot[last] + 1] - chain.time_ns[finish[last]]
-            draft.add_edges(firsts[mine] + finish[last], firsts[other] + slot[last] + 1, back_ns, EdgeKind.THREAD)
+            back_ns = around.time_ns[slot[last] + 1] - chain.time_ns[let_go[last]]
+            draft.add_edges(firsts[mine] + let_go[last], firsts[other] + slot[last] + 1, back_ns, EdgeKind.THREAD)
             weights[other][slot[hosts]] = 0
             before = begin[first] - 1
             weights[mine][before[before >= 0]] = 0

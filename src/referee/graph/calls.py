@@ -36,6 +36,14 @@ GRAPH_LAUNCHES = re.compile(r"GraphLaunch", re.IGNORECASE)
 """Calls that replay a recorded graph."""
 
 
+COLLECTIVES = re.compile(
+    r"nccl|rccl|mscclpp|msccl|oneccl|hccl|nvshmem|multimem|cross_device_reduce|custom_ar_|"
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
+    re.IGNORECASE,
+)
+"""Kernels that talk to other devices: the collective libraries, and the all-reduce kernels of inference servers."""
+
+
 def named(trace: Trace, rows: RowNumbers, pattern: re.Pattern[str]) -> BoolColumn:
     """Which of these rows have a name that matches? A name is looked at once, however often it is asked about."""
     codes = trace.rows.name[rows]

@@ -82,11 +82,16 @@ def longest_path(graph: Graph, *, counts: Callable[[EdgeKind], bool] = lambda ki
     counted = np.array([counts(kind) for kind in EdgeKind])
     weight_ns = np.where(counted[graph.kind], graph.weight_ns, 0) if len(graph.kind) else graph.weight_ns
     plan = schedule(graph, weight_ns=weight_ns, anchored=False)
+    path = chain_to(graph, plan, int(np.argmax(plan.time_ns)) if len(graph) else NONE)
+    return Path(edges=path, length_ns=int(weight_ns[path].sum()) if path.size else 0)
+
+
+def chain_to(graph: Graph, plan: Schedule, moment: int) -> IntColumn:
+    """The edges, in order, that decided when ``moment`` comes."""
     edges: list[int] = []
-    node = int(np.argmax(plan.time_ns)) if len(graph) else NONE
+    node = moment
     while node != NONE and plan.because[node] != NONE:
         edge = int(plan.because[node])
         edges.append(edge)
         node = int(graph.source[edge])
-    path = np.array(edges[::-1], dtype=np.int64)
-    return Path(edges=path, length_ns=int(weight_ns[path].sum()) if path.size else 0)
+    return np.array(edges[::-1], dtype=np.int64)

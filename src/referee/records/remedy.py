@@ -51,7 +51,7 @@ class OutputCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What one call does: operators that eager issues, fused kernels, and requests to the allocator."""
+    """What one call does: operators issued (not known of compiled code), fused kernels, requests to the allocator."""
 
     operators: int | None
     kernels: int | None
@@ -65,7 +65,8 @@ class FixTried:
 
     ``applied``: it could be applied and ran. ``outputs_match`` is ``None`` where the outputs could not be compared
     (another batch). A fix whose outputs differ is not timed: ``why_not`` says what differs. ``pays_after_steps`` is
-    after how many steps the compilation has paid for itself; ``None`` where nothing is compiled or nothing is gained.
+    after how many steps all that was spent before the step was steady has been won back; ``None`` where nothing is
+    compiled or nothing is gained. ``settled_at_call``: the first call that takes what later ones take.
     ``inside_range``: the measured ratio lies in the predicted range. ``error_frac``: measured / predicted - 1.
     """
 
@@ -90,6 +91,7 @@ class FixTried:
     eager_ns: float | None = None
     fixed_ns: float | None = None
     first_call_ns: int | None = None
+    settled_at_call: int | None = None
     pays_after_steps: int | None = None
     check: OutputCheck | None = None
     before: Counts | None = None

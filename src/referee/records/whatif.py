@@ -13,11 +13,13 @@ class Response:
     """The replay's time over the recorded one when all times, the device's, or the host's are halved.
 
     Halving everything must give 0.5: a replay that does not answer to change copies the record and predicts nothing.
+    ``device_gone``: what is left if device rows take no time at all, which is the host's own path.
     """
 
     all_half: float
     device_half: float
     host_half: float
+    device_gone: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

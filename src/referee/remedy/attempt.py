@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from referee.remedy.compiler import CompilerLog, kernels_made, listening
 from referee.remedy.content import Content, read_content
 from referee.remedy.fix import Fix, Loaded, Situation, Step
 from referee.remedy.predict import Machine, predict
+from referee.remedy.settling import settled_at, settling_words, spent_ns, timed
 from referee.target import Target
 from referee.target.errors import describe
 from referee.units import NS_PER_MS
@@ -47,7 +47,8 @@ class _Applied:
     eager: Loaded
     step: Step
     check: OutputCheck | None
-    first_ns: int | None
+    calls_ns: tuple[int, ...]
+    """How long the first calls took, where something is compiled."""
     log: CompilerLog
     kernels: int
     steady: bool
@@ -68,7 +69,7 @@ def attempt(
     if why_not:
         return _report(replace(blank, why_not=why_not), seen, probe.target, device)
     content, prediction = _first_guess(fix, situation)
-    guessed = _with_prediction(blank, prediction)
+    guessed = _with_prediction(replace(blank, notes=fix.finds(situation)), prediction)
     try:
         applied = _apply(fix, load, situation)
     except Exception as error:  # noqa: BLE001 - a fix may fail in any way: the compiler, the user's code under it, CUDA
@@ -78,8 +79,14 @@ def attempt(
         applied=True,
         outputs_match=None if applied.check is None else applied.check.match,
         check=applied.check,
-        first_call_ns=applied.first_ns,
-        notes=(*guessed.notes, *applied.log.words(), *(() if applied.check is None else applied.check.notes)),
+        first_call_ns=applied.calls_ns[0] if applied.calls_ns else None,
+        settled_at_call=settled_at(applied.calls_ns),
+        notes=(
+            *guessed.notes,
+            *settling_words(applied.calls_ns),
+            *applied.log.words(),
+            *(() if applied.check is None else applied.check.notes),
+        ),
     )
     if tried.outputs_match is False and applied.check is not None:
         why_not = "outputs differ from eager's: " + "; ".join(applied.check.differences[:3])
@@ -95,11 +102,16 @@ def attempt(
     counted = replace(
         tried,
         before=_counts(applied.eager.step, device, operators=content.n_ops if content else None),
-        after=_counts(applied.step, device, kernels=applied.kernels if fix.compiles else None),
+        after=_counts(
+            applied.step,
+            device,
+            operators=None if fix.compiles or content is None else read_content(applied.step, device=device).n_ops,
+            kernels=applied.kernels if fix.compiles else None,
+        ),
     )
     return RemedyReport(
         name=probe.target.name,
-        fixes=(_measured(counted, compared, fix, prediction),),
+        fixes=(_measured(counted, compared, fix, prediction, cost_ns=spent_ns(applied.calls_ns)),),
         provenance=compared.provenance,
         findings=tuple(f for f in compared.findings if f.code != "few-samples"),
     )
@@ -194,20 +206,19 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
     made = kernels_made()
     with listening() if fix.compiles else nullcontext(CompilerLog()) as log:
         step = fix.apply(own, situation)
-        check, first_ns = None, None
+        check, calls_ns = None, list[int]()
+        called = timed(step, device, calls_ns) if fix.compiles else step
         if fix.items == 1:
             expected = run_once(eager.step, eager, device=device)
-            begun_ns = time.perf_counter_ns()
-            found = run_once(step, own, device=device)
-            first_ns = time.perf_counter_ns() - begun_ns
-            expected, found = _with_reuse(expected, eager.step, device), _with_reuse(found, step, device)
+            found = run_once(called, own, device=device)
+            expected, found = _with_reuse(expected, eager.step, device), _with_reuse(found, called, device)
             check = hold_against(expected, found, fix=fix, dtype=situation.seen.dtype)
-        steady = _is_steady(step, device) if fix.compiles else True
+        steady = _is_steady(called, device) if fix.compiles else True
     return _Applied(
         eager=eager,
         step=step,
         check=check,
-        first_ns=first_ns if fix.compiles else None,
+        calls_ns=tuple(calls_ns),
         log=log,
         kernels=kernels_made() - made,
         steady=steady,
@@ -215,7 +226,7 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
     )
 
 
-_WRAPPERS = ("inference-mode", "no-grad", "larger-batch", "cuda-graph")
+_WRAPPERS = ("inference-mode", "no-grad", "larger-batch", "cuda-graph", "keep-layout")
 """Fixes that leave what the step holds as it is."""
 
 
@@ -281,7 +292,9 @@ def _time(
     )
 
 
-def _measured(tried: FixTried, compared: Comparison, fix: Fix, prediction: Prediction | None) -> FixTried:
+def _measured(
+    tried: FixTried, compared: Comparison, fix: Fix, prediction: Prediction | None, *, cost_ns: int | None
+) -> FixTried:
     """The measured ratio per item, beside the predicted one, and what compiling costs."""
     eager, fixed = compared.sides
     if compared.ratio is None:
@@ -304,7 +317,7 @@ def _measured(tried: FixTried, compared: Comparison, fix: Fix, prediction: Predi
         inside_range=None if prediction is None else prediction.low <= ratio <= prediction.high,
         eager_ns=eager.median_ns,
         fixed_ns=None if fixed.median_ns is None else fixed.median_ns / fix.items,
-        pays_after_steps=_pays_after(tried.first_call_ns, eager.median_ns, ratio),
+        pays_after_steps=_pays_after(cost_ns, eager.median_ns, ratio),
         why_not=gained,
     )
 
@@ -314,11 +327,11 @@ def _no_gain(answer: str, why: str) -> str:
     return words[answer]
 
 
-def _pays_after(first_ns: int | None, eager_ns: float | None, ratio: float) -> int | None:
-    """Steps after which what was spent in the first call has been won back."""
-    if first_ns is None or not eager_ns or ratio >= 1:
+def _pays_after(cost_ns: int | None, eager_ns: float | None, ratio: float) -> int | None:
+    """Steps after which what was spent before the step was steady has been won back."""
+    if cost_ns is None or not eager_ns or ratio >= 1:
         return None
-    return math.ceil(max(0.0, first_ns - eager_ns) / (eager_ns * (1 - ratio)))
+    return math.ceil(max(0, cost_ns) / (eager_ns * (1 - ratio)))
 
 
 def _counts(step: Step, device: Device, *, operators: int | None = None, kernels: int | None = None) -> Counts:

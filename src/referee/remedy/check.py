@@ -139,7 +139,9 @@ def _strides(leaf: Any) -> tuple[int, ...]:
 
 def _equal(a: Any, b: Any) -> bool:
     torch = load_torch()
-    return bool(torch.equal(a, b) or (a.is_floating_point() and torch.equal(a.nan_to_num(), b.nan_to_num())))
+    if not a.is_floating_point():
+        return bool(torch.equal(a, b))
+    return bool(torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
 
 
 def nesting(output: object, depth: int = 0) -> str:

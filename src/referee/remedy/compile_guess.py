@@ -153,10 +153,7 @@ def _entering(recording: Recording, costs: CompiledCosts) -> list[_Part]:
 
 def _kept_ns(recording: Recording, times: Sequence[float], *, step_ns: float) -> float:
     """What stays eager: the optimizer, and modules that the compiler leaves alone with all they do around them."""
-    kept = {number for number, op in enumerate(recording.ops) if op.optimizer}
-    for number, op in enumerate(recording.ops):
-        if op.short in _RECURRENT:
-            kept.update(_around(recording.ops, number))
+    kept = _left_alone(recording)
     if not kept:
         return 0.0
     share = sum(times[number] for number in kept) / max(1.0, sum(times))
@@ -174,6 +171,7 @@ def _around(ops: Sequence[Op], number: int) -> range:
 
 
 def _left_alone(recording: Recording) -> set[int]:
+    """The operators of the optimizer, and those of modules that the compiler leaves to eager."""
     found = {number for number, op in enumerate(recording.ops) if op.optimizer}
     for number, op in enumerate(recording.ops):
         if op.short in _RECURRENT:

@@ -82,6 +82,11 @@ def took_effect(_step: Step, _situation: Situation) -> str:
     return ""
 
 
+def finds_nothing(_situation: Situation) -> tuple[str, ...]:
+    """There is nothing to be said of what the fix removes."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fix:
     """One fix.
@@ -93,6 +98,7 @@ class Fix:
     ``items``: how many times as many items one call of the fixed step handles (its outputs are then not comparable).
     ``build``: builds another target in the place of the one that is asked about.
     ``failed``: answers why the fix, although applied, did not take effect; else an empty text.
+    ``finds``: what in the step the fix is about, in words, with the lines.
     ``reuses_memory``: successive calls return the same memory, by design.
     """
 
@@ -110,6 +116,7 @@ class Fix:
     build: Callable[[], Target] | None = None
     compiles: bool = False
     failed: Callable[[Step, Situation], str] = took_effect
+    finds: Callable[[Situation], tuple[str, ...]] = finds_nothing
     update_tolerance: float = 0.2
     """By norm, of the change that one step makes to the parameters. Adam turns rounding noise of gradients that are
     zero by mathematics (a key's bias under softmax) into full steps, so that only the bulk can be compared."""

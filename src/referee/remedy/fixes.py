@@ -10,6 +10,7 @@ from referee.device.host import load_torch
 from referee.device.observe import observe
 from referee.errors import StepError
 from referee.remedy.fix import Fix, Loaded, Situation, Step
+from referee.remedy.layout import keep_layout, undoes_nothing, undone_words
 from referee.target import Target
 
 BATCH_FACTOR = 4
@@ -298,6 +299,16 @@ CATALOGUE: tuple[Fix, ...] = (
         apply=channels_last,
         why_not=_convolves,
         changes=("shapes",),
+        strides=True,
+    ),
+    Fix(
+        name="keep-layout",
+        title="Leave out contiguous() after channels_last",
+        how="leave it out, or .contiguous(memory_format=torch.channels_last)",
+        attacks="memory traffic between operators",
+        apply=keep_layout,
+        why_not=undoes_nothing,
+        finds=undone_words,
         strides=True,
     ),
     Fix(

@@ -239,42 +239,54 @@ def replay_ns(recording: Recording, *, device: Device, between: Callable[[], obj
     ``between`` is called before each round.
     An operator that cannot be issued again (it reads a value back, it frees what it was given) counts as nothing.
     """
-    from torch.utils._pytree import tree_map
-
     torch = load_torch()
     ops = recording.ops
     last_use = _last_uses(ops)
     samples: list[list[int]] = [[] for _ in ops]
     begun_ns = time.perf_counter_ns()
-    waits = device.name != "cpu"
-    with torch.no_grad():
-        for done in range(_SHORT_ROUNDS):
-            spent_ns = time.perf_counter_ns() - begun_ns
-            if done >= _ROUNDS and spent_ns > _SHORT_NS:
-                break
-            between()
-            results: dict[int, list[Any]] = {}
-
-            def value(item: Any, results: dict[int, list[Any]] = results) -> Any:
-                return results[item.op][item.leaf] if isinstance(item, Made) else item
-
-            for number, op in enumerate(ops):
-                try:
-                    args, kwargs = tree_map(value, op.args), tree_map(value, op.kwargs)
-                    start_ns = time.perf_counter_ns()
-                    output = op.call(*args, **kwargs)
-                    if waits:
-                        device.settle(output)
-                    samples[number].append(time.perf_counter_ns() - start_ns)
-                except (RuntimeError, KeyError, IndexError, TypeError):
-                    continue
-                results[number] = find_leaves(output, torch.Tensor)
-                del output, args, kwargs
-                for gone in last_use.get(number, ()):
-                    results.pop(gone, None)
-            if done >= 2 and time.perf_counter_ns() - begun_ns > _ROUNDS_NS:
-                break
+    for done in range(_SHORT_ROUNDS):
+        spent_ns = time.perf_counter_ns() - begun_ns
+        if done >= _ROUNDS and spent_ns > _SHORT_NS:
+            break
+        # In the caller's own grad mode: a step that trains needs its tape.
+        between()
+        with torch.no_grad():
+            _issue(ops, last_use, samples, settle=device.settle if device.name != "cpu" else None)
+        if done >= 2 and time.perf_counter_ns() - begun_ns > _ROUNDS_NS:
+            break
     return [median(taken[1:] or taken) if taken else 0.0 for taken in samples]
+
+
+def _issue(
+    ops: Sequence[Op],
+    last_use: Mapping[int, Sequence[int]],
+    samples: Sequence[list[int]],
+    *,
+    settle: Callable[[object], None] | None,
+) -> None:
+    """Issue all operators once in order, and add each one's time to its samples."""
+    from torch.utils._pytree import tree_map
+
+    torch = load_torch()
+    results: dict[int, list[Any]] = {}
+
+    def value(item: Any) -> Any:
+        return results[item.op][item.leaf] if isinstance(item, Made) else item
+
+    for number, op in enumerate(ops):
+        try:
+            args, kwargs = tree_map(value, op.args), tree_map(value, op.kwargs)
+            start_ns = time.perf_counter_ns()
+            output = op.call(*args, **kwargs)
+            if settle is not None:
+                settle(output)
+            samples[number].append(time.perf_counter_ns() - start_ns)
+        except (RuntimeError, KeyError, IndexError, TypeError):
+            continue
+        results[number] = find_leaves(output, torch.Tensor)
+        del output, args, kwargs
+        for gone in last_use.get(number, ()):
+            results.pop(gone, None)
 
 
 def examples(recording: Recording, numbers: Sequence[int]) -> dict[int, list[Any]]:

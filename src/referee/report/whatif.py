@@ -70,6 +70,11 @@ def _worth(answer: WhatIf) -> Facts:
             Fact(label="Error", value=format_frac(answer.replay_error_frac, digits=2)),
             Fact(label="All times halved", value=precise_ratio(response.all_half), note="must be 0.5"),
             Fact(label="Device halved", value=precise_ratio(response.device_half), note=f"busy {busy}"),
+            *(
+                ()
+                if response.device_gone is None
+                else (Fact(label="Device gone", value=precise_ratio(response.device_gone), note="the host's own path"),)
+            ),
             Fact(label="Host halved", value=precise_ratio(response.host_half)),
         )
     )

@@ -41,6 +41,11 @@ class Workload:
     """Host time of an operator around its launch."""
     launch_ns: int = 4_000
     kernel_ns: int = 20_000
+    matrix_every: int = 0
+    """Every so many operators one is a matrix product of ``matrix_ns``, those between are pointwise; 0: no names."""
+    matrix_ns: int = 40_000
+    fused: bool = False
+    """The pointwise operators between two matrix products are one."""
     latency_ns: int = 2_000
     """From submission, in the middle of the launch call, to the earliest start on an idle stream."""
     streams: int = 1
@@ -59,6 +64,8 @@ class Workload:
     them is still done), and copies do not keep it, though what is launched after a copy still runs after it."""
     collective_ns: int = 0
     """Device time of a collective at the end of each step, which the next step's kernels wait for."""
+    overlapped: bool = False
+    """Copies and collectives (called in mid-step) run beside the computation: the next step alone waits for them."""
     first_step_ns: int = 0
     """A one-off stretch of host time in the second launch of all (lazy loading), inside the window."""
     graph: bool = False
@@ -164,7 +171,7 @@ class _Simulator:
         self._queue: deque[int] = deque()
         self._did: list[tuple[int, int, str]] = []
         self._device_rows: list[tuple[int, int, int, str]] = []
-        self._after_collective = 0
+        self._after_collective = self._pending = 0
         self._correlation = 0
         self._launches = self._kernels = self._blocked = self._lost = 0
         self._per_step: list[int] = []
@@ -189,6 +196,7 @@ class _Simulator:
 
     def _step(self, number: int) -> None:
         w = self._w
+        self._after_collective = max(self._after_collective, self._pending)
         if w.loader_ns:
             begin = self._host(w.loader_ns, "loader", "loader")
             self._builder.loader(begin, self._now - begin)
@@ -198,11 +206,12 @@ class _Simulator:
             self._launch_graph()
         else:
             for index in range(w.ops):
-                self._operator(index, cold=number == 0 and index == min(1, self._w.ops - 1))
-        if w.collective_ns:
+                if w.overlapped and index == w.ops // 2:
+                    self._collective()
+                if not w.fused or index % w.matrix_every < 2:
+                    self._operator(index, cold=number == 0 and index == min(1, self._w.ops - 1))
+        if not w.overlapped or w.graph:
             self._collective()
-
-    # the host
 
     def _draw(self, purpose: str) -> random.Random:
         """The random numbers for one purpose in the present step."""
@@ -226,7 +235,8 @@ class _Simulator:
 
     def _operator(self, index: int, *, cold: bool) -> None:
         begin = self._host(self._w.op_ns // 2, "op", "before")
-        self._launch(f"kernel_{index % 7}", 7 + index % self._w.streams, cold=cold)
+        name, ns = self._kernel(index)
+        self._launch(name, ns, 7 + index % self._w.streams, cold=cold)
         self._host(self._w.op_ns - self._w.op_ns // 2, "op", "after")
         self._builder.op(f"aten::op_{index % 7}", begin, self._now - begin)
         if self._w.sync_every and (index + 1) % self._w.sync_every == 0:
@@ -259,8 +269,6 @@ class _Simulator:
         self._builder.launch(name, begin, self._now - begin, correlation=self._correlation)
         return self._correlation, submitted
 
-    # the device
-
     def _row(self, ready: int, ns: int, stream: int, kind: str) -> tuple[int, int]:
         start = max(ready, self._free.get(stream, 0))
         end = start + max(self._spread(ns, kind), 1)
@@ -280,10 +288,19 @@ class _Simulator:
         else:
             self._builder.kernel(name, start, duration, stream=stream, correlation=correlation)
 
-    def _launch(self, name: str, stream: int, *, cold: bool) -> None:
+    def _kernel(self, index: int) -> tuple[str, int]:
+        """What the kernel of this operator is called and how long it takes."""
+        w = self._w
+        if not w.matrix_every:
+            return f"kernel_{index % 7}", w.kernel_ns
+        if index % w.matrix_every == 0:
+            return "ampere_sgemm_128x64_tn", w.matrix_ns
+        return "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", w.kernel_ns
+
+    def _launch(self, name: str, ns: int, stream: int, *, cold: bool) -> None:
         correlation, submitted = self._call("cudaLaunchKernel", cold=cold)
         ready = max(submitted + self._w.latency_ns, self._after_collective)
-        start, end = self._row(ready, self._w.kernel_ns, stream, "kernel")
+        start, end = self._row(ready, ns, stream, "kernel")
         self._queue.append(start)
         self._kernels += 1
         self._record("kernel", name, start, end, stream, correlation)
@@ -300,30 +317,31 @@ class _Simulator:
         self._host(self._w.op_ns, "op", "after")
 
     def _copy(self) -> None:
-        """A copy from pageable memory: the call returns when it is done."""
-        begin = self._now
+        """A copy from pageable memory, whose call returns when it is done unless it is overlapped."""
+        begin, w = self._now, self._w
         self._correlation += 1
         self._launches += 1
-        ready = max([self._now + self._w.latency_ns, *self._free.values()])
-        start, end = self._row(ready, self._w.copy_ns, _COPY_STREAM, "copy")
-        self._now = (end if self._w.synchronises else self._now) + self._w.call_ns
-        if not self._w.synchronises:
+        ready = max([self._now + w.latency_ns, *([] if w.overlapped else self._free.values())])
+        start, end = self._row(ready, w.copy_ns, _COPY_STREAM, "copy")
+        self._now = (end if w.synchronises and not w.overlapped else self._now) + w.call_ns
+        self._pending = max(self._pending, end)
+        if not w.synchronises and not w.overlapped:
             self._after_collective = max(self._after_collective, end)
         self._did.append((begin, self._now, "sync"))
         self._builder.launch("cudaMemcpyAsync", begin, self._now - begin, correlation=self._correlation)
         self._record("copy", "", start, end, _COPY_STREAM, self._correlation)
 
     def _collective(self) -> None:
+        if not self._w.collective_ns:
+            return
         correlation, submitted = self._call("cudaLaunchKernelExC")
         ready = max([submitted + self._w.latency_ns, *self._free.values()])
         start, end = self._row(ready, self._w.collective_ns, _COLLECTIVE_STREAM, "collective")
         self._queue.append(start)
         self._kernels += 1
-        self._after_collective = end
+        self._pending = max(self._pending, end)
         name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
         self._record("collective", name, start, end, _COLLECTIVE_STREAM, correlation)
-
-    # the truth
 
     def truth(self) -> Truth:
         """What was so, once all has been played."""

@@ -15,8 +15,8 @@ NEAR_FRAC = 0.1
 def busy_at(batch: float, busy_ns: Mapping[float, float]) -> EditResult:
     """Device time at ``batch`` from the recorded ``busy_ns`` by batch size, as a range.
 
-    The straight line through the two largest sizes below (or the nearest two) is the hopeful end: kernels that did not
-    fill the chip grow late. The careful end is strict proportionality to the batch from the largest recorded size.
+    The straight line through the two nearest sizes is the hopeful end: kernels that did not fill the chip grow late.
+    The careful end is strict proportionality to the batch from the largest recorded size.
     Within :data:`NEAR` times the largest size the range is the line with a tenth on either side.
     """
     if len(busy_ns) < 2:
@@ -40,7 +40,7 @@ def busy_at(batch: float, busy_ns: Mapping[float, float]) -> EditResult:
         )
     base = busy_ns[largest]
     return EditResult(
-        name=f"batch {batch:g}",
+        name=f"device time at batch {batch:g}",
         step_ns=point,
         low_ns=ends[0],
         high_ns=ends[1],

@@ -1,13 +1,13 @@
 """What can be asked? Each edit says how the times in a dependency graph change, at its careful and its hopeful end.
 
-An edit only changes how long edges take, or takes a dependency away; starts follow from the replay. Edits multiply or
-clear weights, so that their order does not matter.
+An edit only changes how long edges take, or takes a dependency away; starts follow from the replay. Several are always
+applied in the same order, whatever order they were asked for in: first what the work is, then how fast it is done.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -17,7 +17,10 @@ import numpy.typing as npt
 
 from referee.errors import OptionError
 from referee.graph.build import EdgeKind, Graph
-from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, Trace
+from referee.graph.calls import COLLECTIVES, WAITS, named
+from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
+from referee.trace.intervals import overlap_ns, union
+from referee.whatif.chains import Chains, find_chains, host_of
 
 End = Literal["low", "high"]
 """``low``: the hopeful end (least time); ``high``: the careful one."""
@@ -37,11 +40,15 @@ LOW_PRECISION_GAIN = (2.0, 1.2)
 """How much faster matrix kernels get in half the bytes: twice where memory is the limit, little where small."""
 
 _GRAPHED = re.compile(r"(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperative|Memcpy\w*Async|Memset\w*Async)", re.I)
-_WAITS = re.compile(r"Synchronize", re.I)
-_MATRIX = re.compile(r"gemm|cutlass|xmma|wgmma|conv|cijk_", re.I)
-_LOW = re.compile(r"f16|bf16|half|bfloat|h16816|s8|e4m3", re.I)
-_POINTWISE = re.compile(r"elementwise|pointwise|triton_poi|vectorized", re.I)
-_COLLECTIVE = re.compile(r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter", re.I)
+_MATRIX = re.compile(r"gemm|cutlass|xmma|wgmma|conv(?!ert)|cijk_", re.I)
+_LOW = re.compile(
+    r"f(?:p|loat)?16|s16816|half|bfloat|[hs]884|h1688|h16816|(?<![a-z])[sui]8|[^a-z]fp8|e4m3|e5m2|"
+    r"cijk_(?:[a-z]+_[a-z]+_)?(?:b|h|f8|b8|i8)(?![a-z]*lk)",
+    re.I,
+)
+"""Names of kernels in a low precision; AMD's begin with the dtype behind the layout: ``Cijk_Alik_Bljk_BBS_BH``."""
+_POINTWISE = re.compile(r"elementwise|pointwise|triton_poi", re.I)
+_TO_HOST = re.compile(r"DtoH|Device -> (?:Host|Pinned|Pageable)|DeviceToHost", re.I)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +71,38 @@ class Subject:
         found: IntColumn = np.where(owner == NONE, NONE, kinds)
         return found
 
+    @cached_property
+    def loader_ns(self) -> IntColumn:
+        """How much of each edge's time lies in a data-loader row: no edit of launches takes that away."""
+        rows, time_ns = self.trace.rows, self.graph.time_ns
+        loaders = rows.of(Kind.LOADER)
+        begin_ns, end_ns = time_ns[self.graph.source], time_ns[self.graph.target]
+        spans = union(rows.start_ns[loaders], rows.end_ns[loaders])
+        return overlap_ns(begin_ns, np.maximum(begin_ns, end_ns), within=spans)
+
+    @cached_property
+    def chains(self) -> Chains:
+        """The runs of pointwise kernels."""
+        kernels = self.trace.rows.of(Kind.KERNEL)
+        return find_chains(self.trace, kernels[named(self.trace, kernels, _POINTWISE)])
+
+    @cached_property
+    def chained_host(self) -> BoolColumn:
+        """Host time that only serves kernels which fusing takes away."""
+        return host_of(self.graph, self.trace, self.chains.gone)
+
     def named(self, pattern: re.Pattern[str]) -> BoolColumn:
         """Edges whose owner's name matches."""
         owner = self.graph.owner
-        rows = np.unique(owner[owner != NONE])
-        fits = np.array([bool(pattern.search(self.trace.name_of(int(row)))) for row in rows], dtype=bool)
-        found: BoolColumn = np.isin(owner, rows[fits]) if rows.size else np.zeros(owner.size, dtype=bool)
+        found = np.zeros(owner.size, dtype=bool)
+        owned = np.flatnonzero(owner != NONE)
+        found[owned] = named(self.trace, owner[owned], pattern)
         return found
+
+    def of_rows(self, rows: RowNumbers) -> BoolColumn:
+        """The device edges of these rows."""
+        mask: BoolColumn = (self.graph.kind == EdgeKind.DEVICE) & np.isin(self.graph.owner, rows)
+        return mask
 
     def device(self, *kinds: Kind) -> BoolColumn:
         """Device rows' own time, of these kinds or of all."""
@@ -83,13 +115,39 @@ class Subject:
 Apply = Callable[[Subject, Weights, End], Weights]
 
 
+def _no_floor(_: Subject) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Edit:
-    """One change: its name, how it changes the weights, and on what assumptions."""
+    """One change: its name, how it changes the weights, and on what assumptions.
+
+    ``floor``: what the window takes at least, ns: work that is hidden behind other work still has to be done.
+    """
 
     name: str
     apply: Apply
     basis: str
+    floor: Callable[[Subject], float] = _no_floor
+
+
+_ORDER = (
+    "fuse",
+    "amp",
+    "overlap-copies",
+    "hide-communication",
+    "no-sync",
+    "graph",
+    "fewer-launches",
+    "device-speed",
+    "host-speed",
+)
+
+
+def in_order(edits: Sequence[Edit]) -> list[Edit]:
+    """The edits in the order in which they are applied."""
+    return sorted(edits, key=lambda edit: (_ORDER.index(edit.name.partition(" ")[0]), edit.name))
 
 
 def device_speed(factor: float) -> Edit:
@@ -97,7 +155,7 @@ def device_speed(factor: float) -> Edit:
     _positive("--device-speed", factor)
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
-        mask = subject.device(Kind.KERNEL, Kind.MEMSET, Kind.DEVICE_OTHER)
+        mask = subject.device(Kind.KERNEL, Kind.MEMSET, Kind.DEVICE_OTHER) & ~_collectives(subject)
         own = weights[mask]
         if end == "low":
             return _with(weights, mask, own / factor)
@@ -107,7 +165,7 @@ def device_speed(factor: float) -> Edit:
 
     basis = (
         f"kernels take 1/{factor:g} of their time; at the careful end 1.5 µs of each stay and {CLOCK_SAG:.0%} of the "
-        "gain arrives, so that small kernels gain less; copies keep their time"
+        "gain arrives, so that small kernels gain less; copies and collectives keep their time"
     )
     return Edit(f"device-speed {factor:g}", apply, basis)
 
@@ -129,14 +187,24 @@ def graph_replay() -> Edit:
     """The work replayed as captured graphs."""
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
+        graph = subject.graph
         if end == "low":
-            return _with(weights, subject.host, 0.0)
+            kept = np.minimum(weights, subject.loader_ns)
+            return _with(weights, subject.host, kept[subject.host])
         calls = subject.host & subject.named(_GRAPHED)
         weights = _with(weights, calls, 0.0)
-        launches = (subject.graph.kind == EdgeKind.LAUNCH) & (weights > REPLAY_KERNEL_NS)
-        return _with(weights, launches, REPLAY_KERNEL_NS)
+        launches = (graph.kind == EdgeKind.LAUNCH) & (weights > REPLAY_KERNEL_NS)
+        weights = _with(weights, launches, REPLAY_KERNEL_NS)
+        # Where the record has a gap between two kernels, that of a replayed graph stays, at most as long as it was.
+        gap_ns = graph.time_ns[graph.target] - graph.time_ns[graph.source]
+        gaps = (graph.kind == EdgeKind.STREAM) & ~graph.is_end[graph.target]
+        least_ns = np.minimum(gap_ns[gaps], REPLAY_KERNEL_NS)
+        return _with(weights, gaps, np.maximum(weights[gaps], least_ns))
 
-    basis = "hopeful: all host time between waits goes; careful: launch calls alone, 1.3 µs between kernels stay"
+    basis = (
+        "hopeful: all host time between waits goes but that of data loaders; careful: launch calls alone, 1.3 µs "
+        "between kernels stay"
+    )
     return Edit("graph", apply, basis)
 
 
@@ -147,11 +215,11 @@ def fewer_launches(share: float) -> Edit:
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
         mask = subject.host & (subject.named(_GRAPHED) if end == "high" else np.ones(weights.size, dtype=bool))
-        return _with(weights, mask, weights[mask] * (1 - share))
+        kept = np.minimum(weights, subject.loader_ns)
+        return _with(weights, mask, (kept + (weights - kept) * (1 - share))[mask])
 
-    return Edit(
-        f"fewer-launches {share:g}", apply, "careful: the calls alone; hopeful: the host's path to them as well"
-    )
+    basis = "careful: the calls alone; hopeful: the host's path to them as well, but for data loaders"
+    return Edit(f"fewer-launches {share:g}", apply, basis)
 
 
 def no_sync() -> Edit:
@@ -160,30 +228,60 @@ def no_sync() -> Edit:
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
         waits = subject.graph.kind == EdgeKind.WAIT
         if end == "high":
-            waits &= subject.named(_WAITS)
+            waits &= subject.named(WAITS)
         return _with(weights, waits, DROPPED)
 
     return Edit("no-sync", apply, "careful: Synchronize calls alone; hopeful: copies that wait for their row as well")
 
 
 def overlap_copies() -> Edit:
-    """Copies hidden behind computation."""
+    """Copies hidden behind computation: the host no longer waits inside the call, and they run on their own engine."""
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
+        graph, trace = subject.graph, subject.trace
+        copies = trace.rows.of(Kind.MEMCPY)
         mask = subject.device(Kind.MEMCPY)
-        return _with(weights, mask, 0.0 if end == "low" else weights[mask] * 0.5)
+        weights = _with(weights, mask, 0.0 if end == "low" else weights[mask] * 0.5)
+        if end == "high":
+            copies = copies[~named(trace, copies, _TO_HOST)]
+        calls = trace.links.launch_of[copies]
+        waits = (graph.kind == EdgeKind.WAIT) & np.isin(graph.owner, calls[calls != NONE])
+        return _with(weights, waits, DROPPED)
 
-    return Edit("overlap-copies", apply, "hopeful: all copies hidden; careful: half of each")
+    basis = (
+        "hopeful: all copies hidden, no call of one waits; careful: half of each, calls that copy to the host still "
+        "wait; no shorter than the copies of one stream take together; Synchronize calls stay"
+    )
+    return Edit("overlap-copies", apply, basis, lambda subject: _longest_stream(subject, subject.device(Kind.MEMCPY)))
 
 
 def hide_communication() -> Edit:
     """Collectives hidden behind computation."""
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
-        mask = subject.device() & subject.named(_COLLECTIVE)
+        mask = _collectives(subject)
         return _with(weights, mask, 0.0 if end == "low" else weights[mask] * 0.5)
 
-    return Edit("hide-communication", apply, "hopeful: all collectives hidden; careful: half of each")
+    basis = (
+        "hopeful: all collectives hidden; careful: half of each; no shorter than those of one stream take together "
+        "(what they wait for other ranks is in their time)"
+    )
+    return Edit("hide-communication", apply, basis, lambda subject: _longest_stream(subject, _collectives(subject)))
+
+
+def _collectives(subject: Subject) -> BoolColumn:
+    return subject.device(Kind.KERNEL) & subject.named(COLLECTIVES)
+
+
+def _longest_stream(subject: Subject, mask: BoolColumn) -> float:
+    """The most time that these device edges take on one stream, as recorded."""
+    rows, owner = subject.trace.rows, subject.graph.owner[mask]
+    took: dict[tuple[int, int], float] = {}
+    for device, stream, ns in zip(
+        rows.device[owner].tolist(), rows.stream[owner].tolist(), subject.graph.weight_ns[mask].tolist(), strict=True
+    ):
+        took[device, stream] = took.get((device, stream), 0.0) + ns
+    return max(took.values(), default=0.0)
 
 
 def low_precision() -> Edit:
@@ -193,17 +291,39 @@ def low_precision() -> Edit:
         mask = subject.device(Kind.KERNEL) & subject.named(_MATRIX) & ~subject.named(_LOW)
         return _with(weights, mask, weights[mask] / LOW_PRECISION_GAIN[0 if end == "low" else 1])
 
-    return Edit("amp", apply, "matrix kernels by name, twice as fast at the hopeful end, 1.2 times at the careful one")
+    basis = (
+        "matrix kernels by name, twice as fast at the hopeful end, 1.2 times at the careful one; casts that autocast "
+        "would insert are not counted"
+    )
+    return Edit("amp", apply, basis)
 
 
 def fuse() -> Edit:
-    """Pointwise kernels fused into their neighbours."""
+    """Runs of pointwise kernels on a stream made one kernel each."""
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
-        mask = subject.device(Kind.KERNEL) & subject.named(_POINTWISE)
-        return _with(weights, mask, weights[mask] * (0.25 if end == "low" else 0.8))
+        graph, chains = subject.graph, subject.chains
+        position = np.full(len(subject.trace.rows), NONE, dtype=np.int64)
+        position[chains.rows] = np.arange(chains.rows.size)
+        edges = np.flatnonzero(subject.of_rows(chains.rows))
+        place = position[graph.owner[edges]]
+        longest, whole = np.zeros(chains.chain.max(initial=0) + 1), np.zeros(chains.chain.max(initial=0) + 1)
+        np.maximum.at(longest, chains.chain[place], weights[edges])
+        np.add.at(whole, chains.chain[place], weights[edges])
+        one = longest if end == "low" else (longest + whole) / 2
+        weights = weights.copy()
+        weights[edges] = np.where(chains.first[place], one[chains.chain[place]], 0.0)
+        # What stood between the kernels of a run goes with them.
+        between = (graph.kind == EdgeKind.STREAM) & np.isin(graph.row[graph.target], chains.gone)
+        weights = _with(weights, between, 0.0)
+        host = subject.chained_host & (subject.named(_GRAPHED) if end == "high" else np.ones(weights.size, dtype=bool))
+        return _with(weights, host, 0.0)
 
-    basis = "pointwise kernels by name: a quarter of their time stays at the hopeful end, 80 % at the careful one"
+    basis = (
+        "runs of pointwise kernels by name that follow one another on a stream, taken to depend on nothing else; "
+        "hopeful: a run takes what its longest kernel takes, and the operators of the others go; careful: half of the "
+        "others' time stays, and their launch calls alone go"
+    )
     return Edit("fuse", apply, basis)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,9 +11,9 @@ from referee.errors import CannotTell
 from referee.graph.build import Graph, build_graph
 from referee.graph.path import schedule
 from referee.graph.work import window_ns, work_by_device
-from referee.records.finding import Finding
 from referee.records.whatif import EditResult, Response, WhatIf
 from referee.trace.columns import IntColumn, Trace
+from referee.whatif.doubts import doubts, is_stiff, longest_halved
 from referee.whatif.edits import (
     DROPPED,
     Edit,
@@ -25,18 +26,12 @@ from referee.whatif.edits import (
     graph_replay,
     hide_communication,
     host_speed,
+    in_order,
     low_precision,
     no_sync,
     overlap_copies,
 )
 from referee.whatif.tighten import device_moments, tighten
-
-WORST_REPLAY_FRAC = 0.05
-"""A replay that is further than this from the record predicts nothing."""
-RESPONSE_SLACK = 0.03
-BUSY_FRAC = 0.95
-BUSY_RESPONSE = 0.6
-"""Where the device works 95 % of its window, halving its times must bring the whole to this or less."""
 
 
 def ask(trace: Trace, edits: Sequence[Edit]) -> WhatIf:
@@ -53,6 +48,7 @@ def ask(trace: Trace, edits: Sequence[Edit]) -> WhatIf:
         raise CannotTell(f"{trace.source} contradicts itself: {error}.") from error
     response = _response(subject, weights)
     busy_frac = _busy_frac(trace)
+    halved = longest_halved(graph, trace) if is_stiff(response, busy_frac) else None
     error_frac = replayed_ns / recorded_ns - 1 if recorded_ns else 0.0
     return WhatIf(
         source=trace.source,
@@ -66,7 +62,7 @@ def ask(trace: Trace, edits: Sequence[Edit]) -> WhatIf:
         if len(edits) < 2
         else _answer(" and ".join(e.name for e in edits), "all of these at once", edits, subject, weights, replayed_ns),
         provenance=trace.provenance,
-        findings=tuple(_doubts(error_frac, response, busy_frac)),
+        findings=tuple(doubts(error_frac, response, busy_frac, halved)),
     )
 
 
@@ -87,8 +83,6 @@ def catalogue() -> tuple[Edit, ...]:
 
 def ranked(answer: WhatIf) -> WhatIf:
     """The same answer with the edits that may gain most first, and none together: they exclude one another."""
-    from dataclasses import replace
-
     edits = sorted(answer.edits, key=lambda edit: (edit.step_ns, edit.name))
     return replace(answer, edits=tuple(edits), together=None)
 
@@ -117,6 +111,7 @@ def _response(subject: Subject, weights: Weights) -> Response:
         all_half=halved(np.ones(weights.size, dtype=bool)),
         device_half=halved(subject.device()),
         host_half=halved(subject.host),
+        device_gone=_length(subject, np.where(subject.device(), 0, weights), anchored=False) / base_ns,
     )
 
 
@@ -138,42 +133,13 @@ def _answer(
 
 
 def _end(edits: Sequence[Edit], subject: Subject, weights: Weights, end: End) -> float:
-    for edit in edits:
+    for edit in in_order(edits):
         weights = edit.apply(subject, weights, end)
     assert bool(np.all((weights >= 0) | (weights == DROPPED)))
-    return float(_length(subject, weights))
+    return max(float(_length(subject, weights)), *(edit.floor(subject) for edit in edits))
 
 
 def _busy_frac(trace: Trace) -> float | None:
     works = work_by_device(trace)
     window = window_ns(works)
     return sum(work.busy_ns for work in works) / window if window else None
-
-
-def _doubts(error_frac: float, response: Response, busy_frac: float | None) -> list[Finding]:
-    """Why the answer should not be believed, from the replay's own tests."""
-    found = []
-    if abs(error_frac) > WORST_REPLAY_FRAC:
-        message = (
-            f"Replaying without an edit is {100 * error_frac:+.1f} % off the record: predictions are worth no more."
-        )
-        found.append(_doubt(message, replay_error_frac=error_frac))
-    if abs(response.all_half - 0.5) > RESPONSE_SLACK:
-        found.append(_doubt("Halving every time does not halve the replay.", all_half=response.all_half))
-    if busy_frac is not None and busy_frac >= BUSY_FRAC and response.device_half > BUSY_RESPONSE:
-        message = (
-            "The device is busy nearly all the time, yet halving its times does not shorten the replay as it should: "
-            "the host was held back by a full queue, which the record shows as the host's own time."
-        )
-        found.append(_doubt(message, busy_frac=busy_frac, device_half=response.device_half))
-    return found
-
-
-def _doubt(message: str, **evidence: float) -> Finding:
-    return Finding(
-        code="replay-doubtful",
-        severity="warning",
-        message=message,
-        evidence=evidence,
-        hint="Believe measured remedies only: referee remedy.",
-    )

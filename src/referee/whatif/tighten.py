@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from referee.graph.build import SLACK_NS, EdgeKind, Graph
+from referee.graph.work import MOST_LATENCY_NS, work_by_device
 from referee.trace.columns import NONE, BoolColumn, IntColumn, Trace
 from referee.units import NS_PER_US
 
@@ -36,22 +37,16 @@ def tighten(graph: Graph, trace: Trace) -> Graph:
     ends = ends[order]
     if not ends.size:
         return graph
-    return _other_streams(_full_queues(graph, trace, ends), ends)
+    return _other_streams(_full_queues(graph, trace, ends), trace, ends)
 
 
 def _full_queues(graph: Graph, trace: Trace, ends: IntColumn) -> Graph:
     """Launch calls that waited for room end when the row that made room had ended."""
     ended_ns = graph.time_ns[ends]
-    launch = (graph.kind == EdgeKind.HOST) & trace.links.is_launch[np.maximum(graph.owner, 0)] & (graph.owner != NONE)
-    if not launch.any():
+    edges = long_calls(graph, trace)
+    if not edges.size:
         return graph
-    ours = graph.owner[launch]
-    duration_ns = trace.rows.end_ns[ours] - trace.rows.start_ns[ours]
-    usual_ns = _usual(duration_ns, _depth(graph, trace, trace.rows.start_ns[ours]))
-    long = duration_ns >= max(LONG_LAUNCH * usual_ns, LEAST_LONG_NS)
-    edges = np.flatnonzero(launch)[long]
-    # The last part of the call, whose end is the call's: what lies before it inside the call is work of its own.
-    edges = edges[graph.is_end[graph.target[edges]] & (graph.row[graph.target[edges]] == graph.owner[edges])]
+    usual_ns = _usual(_durations(graph, trace))
     at_ns = graph.time_ns[graph.target[edges]]
     last = np.searchsorted(ended_ns, at_ns + SLACK_NS, side="right") - 1
     rest_ns = at_ns - ended_ns[np.maximum(last, 0)]
@@ -60,10 +55,48 @@ def _full_queues(graph: Graph, trace: Trace, ends: IntColumn) -> Graph:
     last = np.where(in_time | (rest_ns >= 0), last, np.searchsorted(ended_ns, at_ns, side="right") - 1)
     fits = (last >= 0) & (ended_ns[np.maximum(last, 0)] > graph.time_ns[graph.source[edges]])
     fits &= in_time | (_depth(graph, trace, at_ns) >= DEEP)
+    # Room was made by a row that had been handed over before the call, never by the call's own or a later one.
+    fits &= _handed_over_ns(graph, trace, ends)[np.maximum(last, 0)] < trace.rows.start_ns[graph.owner[edges]]
     edges, last, at_ns = edges[fits], last[fits], at_ns[fits]
     weight_ns = graph.weight_ns.copy()
     weight_ns[edges] = np.minimum(weight_ns[edges], usual_ns)
     return _joined(graph, weight_ns, ends[last], graph.target[edges], np.maximum(at_ns - ended_ns[last], 0))
+
+
+def _handed_over_ns(graph: Graph, trace: Trace, ends: IntColumn) -> IntColumn:
+    """When the rows that end at these moments were launched; without a launch when they started."""
+    rows = graph.row[ends]
+    launch = trace.links.launch_of[rows]
+    found: IntColumn = np.where(launch == NONE, trace.rows.start_ns[rows], trace.rows.start_ns[np.maximum(launch, 0)])
+    return found
+
+
+def launch_calls(graph: Graph, trace: Trace) -> IntColumn:
+    """Edges of the host's time in launch calls."""
+    owned = (graph.kind == EdgeKind.HOST) & (graph.owner != NONE)
+    found: IntColumn = np.flatnonzero(owned & trace.links.is_launch[np.maximum(graph.owner, 0)])
+    return found
+
+
+def long_calls(graph: Graph, trace: Trace) -> IntColumn:
+    """Edges that end launch calls which took far longer than usual.
+
+    The last part of a call, whose end is the call's: what lies before it inside the call is work of its own.
+    """
+    edges = launch_calls(graph, trace)
+    if not edges.size:
+        return edges
+    duration_ns = _durations(graph, trace)
+    edges = edges[duration_ns >= max(LONG_LAUNCH * _usual(duration_ns), LEAST_LONG_NS)]
+    found: IntColumn = edges[graph.is_end[graph.target[edges]] & (graph.row[graph.target[edges]] == graph.owner[edges])]
+    return found
+
+
+def _durations(graph: Graph, trace: Trace) -> IntColumn:
+    """How long the calls took to which the edges of launch calls belong."""
+    ours = graph.owner[launch_calls(graph, trace)]
+    found: IntColumn = trace.rows.end_ns[ours] - trace.rows.start_ns[ours]
+    return found
 
 
 def _in_time(rest_ns: IntColumn, *, usual_ns: int) -> BoolColumn:
@@ -73,10 +106,10 @@ def _in_time(rest_ns: IntColumn, *, usual_ns: int) -> BoolColumn:
     return near if regular else np.zeros_like(near)
 
 
-def _usual(duration_ns: IntColumn, depth: IntColumn) -> int:
+def _usual(duration_ns: IntColumn) -> int:
     """What a launch call takes that finds room: a host far ahead of its device makes mostly calls that do not."""
-    free = duration_ns[depth < DEEP]
-    return int(np.quantile(free if free.size else duration_ns, 0.1))
+    quick = duration_ns[duration_ns <= max(LONG_LAUNCH * int(duration_ns.min()), LEAST_LONG_NS)]
+    return int(np.median(quick))
 
 
 def _depth(graph: Graph, trace: Trace, at_ns: IntColumn) -> IntColumn:
@@ -91,21 +124,38 @@ def _depth(graph: Graph, trace: Trace, at_ns: IntColumn) -> IntColumn:
     return depth
 
 
-def _other_streams(graph: Graph, ends: IntColumn) -> Graph:
-    """A queued row that waited although its stream was free started after the last row that ended elsewhere."""
-    ended_ns = graph.time_ns[ends]
-    waited: BoolColumn = (graph.kind == EdgeKind.STREAM) & (graph.weight_ns > SLACK_NS)
+def _other_streams(graph: Graph, trace: Trace, ends: IntColumn) -> Graph:
+    """A row that waited although its own stream was free started after the last row that ended elsewhere.
+
+    So does one that was queued behind another of its stream, and one that was launched onto an idle stream and started
+    later than any launch takes (a copy on the default stream, a collective that follows the computation).
+    """
+    latency_ns = _latencies(graph, trace)
+    launched = (graph.kind == EdgeKind.LAUNCH) & (graph.weight_ns > MOST_LATENCY_NS + SLACK_NS)
+    waited: BoolColumn = launched | ((graph.kind == EdgeKind.STREAM) & (graph.weight_ns > SLACK_NS))
     edges = np.flatnonzero(waited)
+    own_ns = np.where(launched[edges], latency_ns[edges], 0)
     start_ns = graph.time_ns[graph.target[edges]]
-    last = np.searchsorted(ended_ns, start_ns, side="right") - 1
+    last = np.searchsorted(ended_ns := graph.time_ns[ends], start_ns, side="right") - 1
     rest_ns = start_ns - ended_ns[np.maximum(last, 0)]
     fits = (last >= 0) & (ends[np.maximum(last, 0)] != graph.source[edges]) & (rest_ns < graph.weight_ns[edges])
+    fits &= ~launched[edges] | (rest_ns <= own_ns + SLACK_NS)
     # A moment that is not before the row's own start in the graph's order would close a circle.
     fits &= ended_ns[np.maximum(last, 0)] > graph.time_ns[graph.source[edges]]
-    edges, last, rest_ns = edges[fits], last[fits], rest_ns[fits]
+    edges, last, rest_ns, own_ns = edges[fits], last[fits], rest_ns[fits], own_ns[fits]
     weight_ns = graph.weight_ns.copy()
-    weight_ns[edges] = rest_ns
+    weight_ns[edges] = np.where(launched[edges], own_ns, rest_ns)
     return _joined(graph, weight_ns, ends[last], graph.target[edges], rest_ns)
+
+
+def _latencies(graph: Graph, trace: Trace) -> IntColumn:
+    """For each edge the bare launch latency of the device of the row that it leads to."""
+    works = work_by_device(trace)
+    latency_ns = np.zeros(max((work.device for work in works), default=0) + 2, dtype=np.int64)
+    for work in works:
+        latency_ns[work.device] = work.latency_ns
+    found: IntColumn = latency_ns[trace.rows.device[graph.row[graph.target]]]
+    return found
 
 
 def _joined(graph: Graph, weight_ns: IntColumn, source: IntColumn, target: IntColumn, added_ns: IntColumn) -> Graph:
