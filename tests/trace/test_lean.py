@@ -6,10 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from referee.trace.blob import MemoryBlob
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Rows
+from referee.trace.decode import Vocabulary, decode
 from referee.trace.gather import GrowingColumns
 from referee.trace.reader import gather, read_trace
 from referee.trace.totals import kernels_per_step, totals
@@ -45,3 +47,18 @@ def test_a_column_widens_when_it_must():
     assert narrow.take("correlation").tolist() == [7]
     assert wide.take("correlation").tolist() == [1 << 50]
     assert GrowingColumns(lean=True).take("correlation").dtype == np.int32
+
+
+def test_a_column_widens_in_the_middle(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(GrowingColumns, "_JOINED_ROWS", 2)
+    ids = [7, 9, 1 << 50, 8, 5]
+    columns = GrowingColumns(lean=True)
+    for number, one in enumerate(ids):
+        text = TraceBuilder().kernel("k", 0, 1, correlation=one).to_json()
+        events = text[text.index(b"[", text.index(b"traceEvents")) : text.rindex(b"]") + 1]
+        piece = decode(events, words=Vocabulary())
+        assert piece is not None
+        columns.append(piece, place=number)
+    assert columns.take("correlation").tolist() == ids
+    assert columns.take("place").tolist() == [0, 1, 2, 3, 4]
+    assert columns.take("name").tolist() == [0] * 5

@@ -169,7 +169,7 @@ def _place_on_devices(
     """Device and stream of the rows on devices, :data:`NONE` for all others.
 
     Where a device row does not state them, its process stands for the device and its thread for the stream, as in
-    Kineto's files: process ``0``, thread ``7`` or ``stream 7``.
+    Kineto's files: process ``0``, thread ``7`` or ``stream 7``. Where no row tells a number, processes are counted.
     """
     pids = np.array([_number_at_end(pid) for pid, _ in threads] or [NONE], np.int64)
     tids = np.array([_number_at_end(tid) for _, tid in threads] or [NONE], np.int64)
@@ -182,9 +182,19 @@ def _place_on_devices(
     device.fill(NONE)
     stream.fill(NONE)
     own_thread = thread[on_device]
-    device[on_device] = np.where(own_device == NONE, pids[own_thread], own_device)
+    told = np.where(own_device == NONE, pids[own_thread], own_device)
+    device[on_device] = _numbered(own_thread, threads) if (told == NONE).all() else told
     stream[on_device] = np.where(own_stream == NONE, tids[own_thread], own_stream)
     return device, stream
+
+
+def _numbered(own_thread: CodeColumn, threads: Sequence[tuple[str, str]]) -> IntColumn:
+    """The devices of rows of which nothing tells the number: their processes, counted from 0."""
+    processes: dict[str, int] = {}
+    number = np.zeros(len(threads), np.int64)
+    for code in np.unique(own_thread).tolist():
+        number[code] = processes.setdefault(threads[code][0], len(processes))
+    return number[own_thread]
 
 
 def _number_at_end(label: str) -> int:

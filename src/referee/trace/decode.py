@@ -8,7 +8,7 @@ kept as text (``msgspec.Raw``) until :mod:`referee.trace.numbers` turns them int
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any, Literal, NamedTuple, Union
 
@@ -24,13 +24,19 @@ _INT63 = (1 << 63) - 1
 
 
 class EventArgs(msgspec.Struct, frozen=True, gc=False):
-    """The arguments that become columns; torch 1.8 wrote ``external id`` in lower case on runtime and device rows."""
+    """The arguments that become columns, and the name that a metadata event gives to its process.
+
+    torch 1.8 wrote ``external id`` in lower case on runtime and device rows; Ascend's profiler ties its rows by
+    ``connection_id``.
+    """
 
     correlation: Any = NONE
     external_id: Any = msgspec.field(default=NONE, name="External id")
     old_external_id: Any = msgspec.field(default=NONE, name="external id")
     device: Any = NONE
     stream: Any = NONE
+    connection: Any = msgspec.field(default=NONE, name="connection_id")
+    name: Any = None
 
 
 class FileEvent(msgspec.Struct, gc=False):
@@ -47,7 +53,8 @@ class FileEvent(msgspec.Struct, gc=False):
 
 
 _TIMED_PHASES = ("X", "B", "E")
-_OTHER_PHASES = "MiIsftCbneNODPRcvVST()"
+_NAMING_PHASE = "M"
+_OTHER_PHASES = "iIsftCbneNODPRcvVST()"
 _FLOWS = ("ac2g", "async_cpu_to_gpu", "async", "fwdbwd")
 _OLD_CATEGORIES = ("Operator", "Kernel", "Memcpy", "Memset", "Runtime", "Trace")
 _KNOWN_CATEGORIES: Any = Literal.__getitem__((*KIND_OF_CATEGORY, *_OLD_CATEGORIES, *_FLOWS))
@@ -63,10 +70,17 @@ _FIELDS: list[tuple[str, Any, Any]] = [
 _TIMED = {
     phase: msgspec.defstruct(f"Phase{phase}", _FIELDS, gc=False, tag_field="ph", tag=phase) for phase in _TIMED_PHASES
 }
+_NAMING = msgspec.defstruct(
+    "PhaseM",
+    [("name", Any, None), ("pid", Any, None), ("args", EventArgs, EventArgs())],
+    gc=False,
+    tag_field="ph",
+    tag=_NAMING_PHASE,
+)
 _UNTIMED = tuple(
     msgspec.defstruct(f"Other{ord(phase)}", [], gc=False, tag_field="ph", tag=phase) for phase in _OTHER_PHASES
 )
-_TYPED = msgspec.json.Decoder(list[Union[(*_TIMED.values(), *_UNTIMED)]])  # type: ignore[misc]
+_TYPED = msgspec.json.Decoder(list[Union[(*_TIMED.values(), _NAMING, *_UNTIMED)]])  # type: ignore[misc]
 _LOOSE = msgspec.json.Decoder(list[FileEvent])
 
 
@@ -129,6 +143,8 @@ class Piece:
     unusual_start: Unusual
     unusual_duration: Unusual
     halves: tuple[Half, ...] = ()
+    processes: tuple[tuple[Any, str], ...] = ()
+    """Processes as written, with the names that metadata events give them."""
 
 
 def decode(text: bytes | memoryview, *, words: Vocabulary) -> Piece | None:
@@ -152,6 +168,7 @@ def tabulate(events: Sequence[Any], *, words: Vocabulary) -> Piece:
     """The columns of decoded events: all typed ones, or all of :class:`FileEvent`."""
     loose = bool(events) and isinstance(events[0], FileEvent)
     whole, begin, end = ("X", "B", "E") if loose else tuple(_TIMED.values())
+    naming = _NAMING_PHASE if loose else _NAMING
     phases = [event.ph for event in events] if loose else list(map(type, events))
     if phases.count(whole) == len(phases):
         place = np.arange(len(events), dtype=np.int64)
@@ -162,7 +179,20 @@ def tabulate(events: Sequence[Any], *, words: Vocabulary) -> Piece:
         both = ((at, phase == begin) for at, phase in enumerate(phases) if phase in (begin, end))
         halves = tuple(Half(at, begins, _kept(events[at])) for at, begins in both)
     place = np.flatnonzero(chosen)
-    return columns_of(list(compress(events, chosen)), place=place, words=words, events=len(events), halves=halves)
+    piece = columns_of(list(compress(events, chosen)), place=place, words=words, events=len(events), halves=halves)
+    if naming not in phases:
+        return piece
+    named = (event for event, phase in zip(events, phases, strict=True) if phase == naming)
+    return replace(piece, processes=_processes(named))
+
+
+def _processes(naming: Iterable[Any]) -> tuple[tuple[Any, str], ...]:
+    """The processes that some metadata events name."""
+    return tuple(
+        (_key(event.pid), event.args.name)
+        for event in naming
+        if event.name == "process_name" and isinstance(event.args.name, str)
+    )
 
 
 def _kept(event: Any) -> FileEvent:
@@ -216,7 +246,10 @@ def _ids_of(args: Sequence[EventArgs], *, stated: IntColumn) -> dict[str, IntCol
     if everything.any():
         chosen = compress(args, everything.tolist())
         fields = zip(*map(msgspec.structs.astuple, chosen), strict=True)
-        correlation, external, older, device, stream = (as_ints(values) for values in fields)
+        *columns, connection, _ = fields
+        correlation, external, older, device, stream = (as_ints(values) for values in columns)
+        if connection.count(NONE) < len(connection):
+            correlation = np.where(correlation == NONE, as_ints(connection), correlation)
         ids["correlation"][everything] = correlation
         ids["external_id"][everything] = np.where(external == NONE, older, external)
         ids["device"][everything] = device

@@ -45,7 +45,7 @@ KIND_OF_CATEGORY: dict[str, Kind] = {
     "memset": Kind.MEMSET,
     "mtia_ccp_events": Kind.DEVICE_OTHER,
     "hpu_op": Kind.DEVICE_OTHER,
-    "ascend hardware": Kind.DEVICE_OTHER,
+    "ascend hardware": Kind.KERNEL,
     # on a device, but no work
     "gpu_user_annotation": Kind.DEVICE_ANNOTATION,
     "cuda_sync": Kind.DEVICE_SYNC,
@@ -57,6 +57,10 @@ KIND_OF_CATEGORY: dict[str, Kind] = {
     "mtia_counters": Kind.OTHER,
     "external_correlation": Kind.OTHER,
     "collective_comm": Kind.OTHER,
+    # the host's side and summaries of Ascend's profiler
+    "enqueue": Kind.OTHER,
+    "dequeue": Kind.OTHER,
+    "overlap analysis": Kind.OTHER,
 }
 """Category in lower case → kind. The names are those of Kineto's ``ActivityType``, torch 1.8 and other vendors."""
 
@@ -66,6 +70,10 @@ _LAUNCH = re.compile(
     r"(?:cuda|cu|hip|musa|mu|ze|ur|pi)[A-Z]\w*?(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch|KernelLaunch)|"
     r"(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch)"
 )
+_ASCEND = "ascend hardware"
+_ASCEND_SYNC = re.compile(r"(?i)(?:EVENT|NOTIFY|CAPTURE|MEM)_(?:RECORD|WAIT|RESET)")
+_ASCEND_COPY = re.compile(r"(?i)(?:MEMCPY|SDMA)")
+"""Ascend's profiler writes the tasks of a stream under one process: kernels by their own names, the rest by these."""
 _GRAPH_LAUNCH = re.compile(r"\w*GraphLaunch")
 
 
@@ -78,6 +86,10 @@ def classify(category: CodeColumn, name: CodeColumn, *, categories: Sequence[str
     framed = (kind == Kind.OPERATOR) | (kind == Kind.ANNOTATION)
     kind[framed & name_flags(names, _STEP)[name]] = Kind.STEP
     kind[framed & name_flags(names, _LOADER)[name]] = Kind.LOADER
+    if any(text.lower() == _ASCEND for text in categories):
+        task = np.array([text.lower() == _ASCEND for text in categories])[category]
+        kind[task & name_flags(names, _ASCEND_SYNC)[name]] = Kind.DEVICE_SYNC
+        kind[task & name_flags(names, _ASCEND_COPY)[name]] = Kind.MEMCPY
     return kind
 
 

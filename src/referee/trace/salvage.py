@@ -247,6 +247,8 @@ def _args(args: dict[str, Any]) -> EventArgs:
         old_external_id=args.get("external id", NONE),
         device=args.get("device", NONE),
         stream=args.get("stream", NONE),
+        connection=args.get("connection_id", NONE),
+        name=_clean(args.get("name")),
     )
 
 
