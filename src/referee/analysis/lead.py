@@ -91,10 +91,16 @@ def _portions(total_ns: int, shown_ns: IntColumn) -> IntColumn:
 
 def _move(gaps: Gaps, owed_ns: IntColumn) -> Gaps:
     """The gaps with so much of each one's host-starved time called synchronised."""
-    left_ns = owed_ns.copy()
-    changed: dict[str, IntColumn] = {"synchronised_ns": gaps.synchronised_ns + owed_ns}
+    left_ns, given = owed_ns.copy(), {}
     for name in GIVES_WAY:
-        part_ns = np.minimum(gaps.cause(name), left_ns)
-        changed[f"{name}_ns"] = gaps.cause(name) - part_ns
-        left_ns -= part_ns
-    return replace(gaps, **changed)
+        given[name] = np.minimum(gaps.cause(name), left_ns)
+        left_ns -= given[name]
+    return replace(
+        gaps,
+        per_op_ns=gaps.per_op_ns - given["per_op"],
+        pause_ns=gaps.pause_ns - given["pause"],
+        one_off_ns=gaps.one_off_ns - given["one_off"],
+        allocator_ns=gaps.allocator_ns - given["allocator"],
+        loader_ns=gaps.loader_ns - given["loader"],
+        synchronised_ns=gaps.synchronised_ns + owed_ns,
+    )
