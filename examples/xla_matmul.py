@@ -7,8 +7,8 @@ Try it in an environment with ``torch_xla`` (``make test-xla`` makes one in ``.v
     PJRT_DEVICE=CPU referee bench examples/xla_matmul.py:ragged --device xla
 
 ``chain`` is what a plain timer gets wrong by two orders of magnitude. ``ragged`` hands over a longer batch with each
-call, as a loader without padding does: every call is compiled anew, which is refused by name. ``padded`` is its mend. ``loop`` records one product ten times in one
-step, and the compiler merges them: the finding says that the time is of one.
+call, as a loader without padding does: every call is compiled anew, which is refused by name. ``padded`` is its mend.
+``loop`` records one product ten times in one step, and the compiler merges them: a finding says that one is timed.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:
     fields.setdefault("operators", None)
     fields.setdefault("mix", lambda: Mix(groups=(("pass",),), names={}))
     fields.setdefault("take_apart", lambda *_, **__: anatomy())
-    fields.setdefault("row_cost_ns", lambda: 700.0)
+    fields.setdefault("recorded_steps_ns", lambda *_: [300_000] * 20)
     return Laboratory(device=device or FakeSync(), plan=PLAN, open=fields.pop("open", missing), **fields)
 
 
@@ -175,10 +175,12 @@ def launches(
     call: str = "cudaLaunchKernel",
     multiprocessors: int | None = None,
     blocks: int = 1,
+    wait_ns: int | None = 200_000,
 ) -> Recorded:
     """Twenty launches, one every 100 µs, each with one elementwise kernel that starts ``delay_ns`` after the call.
 
-    Only the first ``linked`` calls are in the file; each kernel has ``blocks`` blocks.
+    Only the first ``linked`` calls are in the file; each kernel has ``blocks`` blocks. 10 µs behind the last launch the
+    device is synchronised, which takes ``wait_ns``.
     """
     builder = TraceBuilder(source="made")
     if multiprocessors:
@@ -190,6 +192,8 @@ def launches(
             builder.launch(call, at_ns, launch_ns, correlation=number + 1)
         shape = {"grid": [blocks, 1, 1], "block": [128, 1, 1]} if multiprocessors else {}
         builder.kernel("vectorized_elementwise_kernel", at_ns + after_ns, kernel_ns, correlation=number + 1, **shape)
+    if wait_ns is not None:
+        builder.sync(19 * 100_000 + launch_ns + 10_000, wait_ns, name="cudaDeviceSynchronize")
     return of(builder.build()) if not multiprocessors else _read_back(builder)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from referee.cli.main import main
 from referee.device.fake import FakeSync
 from referee.errors import OptionError
 from referee.lab import measuring
-from referee.lab.claims import BY_ID, CLAIMS, MS, US, select
+from referee.lab.claims import BY_ID, CLAIMS, METHODS, MS, US, select
+from referee.lab.claims.terms import words_in
 from referee.lab.judging import judge
 from referee.lab.laboratory import Part, Reading
 from referee.lab.run import EXPERIMENTS, Experiment, run_lab
@@ -32,6 +34,25 @@ def test_every_claim_has_an_experiment_and_says_what_it_teaches() -> None:
         assert claim.low <= claim.high
         experiment = EXPERIMENTS[claim.id]
         assert experiment.live is not None or experiment.traces is not None
+
+
+def test_every_claim_says_how_it_is_taken_on_what_and_why_in_this_range() -> None:
+    assert set(METHODS) == set(BY_ID)
+    assert [name for name, method in METHODS.items() if not method.how.endswith(".")] == []
+    directions = [claim for claim in CLAIMS if not re.search(r"\d", claim.claimed) and inf in (claim.high, -claim.low)]
+    unexplained = {claim.id for claim in directions if not METHODS[claim.id].range_from}
+    # "At least two" is what "several" says; all others are thresholds of ours.
+    assert unexplained <= {"E10"}
+
+
+def test_a_word_of_the_trade_is_explained_where_it_is_used_first() -> None:
+    first = words_in("A kernel is launched, then tapes are read in no_grad.", known={})
+    assert list(first) == ["kernel", "tape", "no_grad"]
+    assert words_in("the kernels of a tape", known=first) == {}
+    assert words_in("recorded-tape, out=x, taped", known={}) == {}
+    report = some_report()
+    assert "settled" in (report.rows[0].words or {})
+    assert all(set(row.words or {}).isdisjoint(report.rows[0].words or {}) for row in report.rows[1:])
 
 
 def test_no_row_is_constant() -> None:
@@ -87,6 +108,9 @@ def test_a_part_counts_as_the_number_does(low: float | None, high: float | None,
 def test_contradictions_are_sums_of_the_claims_own_figures() -> None:
     assert "5.5 to 12 µs" in BY_ID["E1"].contradiction
     assert "4,800 to 14,400" in BY_ID["E4"].contradiction
+    assert "5 to 10 µs each take 10 to 50 ms, not 10 to 40" in BY_ID["E4"].contradiction
+    assert "0.2 to 0.5 µs each are more than the 0.2 to 0.5 µs" in BY_ID["E10"].contradiction
+    assert "three make 0.6 to 1.5 µs" in BY_ID["E10"].contradiction
     assert BY_ID["E1"].low == pytest.approx(3.5 * US)
     assert BY_ID["M5"].low < 0.142 * MS < BY_ID["M5"].high
 
@@ -115,7 +139,11 @@ def test_a_report_is_saved_loaded_and_shown(tmp_path: Path) -> None:
     assert "1 holds, 1 needs a device" in text
     assert "(counted)" in text
     assert "needs a device" in text
-    assert f"What it teaches: {BY_ID['M1'].teaches}".split()[0] in text
+    flat = " ".join(text.split())
+    assert f"What it teaches: {BY_ID['M1'].teaches}" in flat
+    assert f"How: {METHODS['M1'].how} n: " in flat
+    assert METHODS["M1"].range_from.rstrip(".") in flat
+    assert "Words: settled: the clock was stopped only after" in flat
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,15 @@ def test_kernels_outlive_their_launch_or_do_not(launch_ns: int, outcome: str) ->
     assert row("M2", laboratory(recorded=(launches(launch_ns=launch_ns, delay_ns=4_000),))).outcome == outcome
 
 
+@pytest.mark.parametrize(("wait_ns", "outcome"), [(200_000, "holds"), (0, "differs"), (None, "cannot-tell")])
+def test_one_synchronise_mends_it_or_does_not(wait_ns: int | None, outcome: str) -> None:
+    """Kernels of 2.5 ms, all launched before one wait: it returns when they are done, or at once."""
+    trace = launches(kernel_ns=2_500_000, wait_ns=wait_ns and 2_500_000)
+    found = row("M2", laboratory(recorded=(trace,)))
+    assert (found.measured, found.outcome) == (1, outcome)
+    assert ("Kernels that had ended when a synchronise" in found.why) == (outcome != "holds")
+
+
 @pytest.mark.parametrize(("device", "outcome"), [(FakeLazy(), "holds"), (FakeSync(), "differs")])
 def test_a_plain_timer_sees_nothing_where_calls_are_recorded(device: FakeDevice, outcome: str) -> None:
     found = row("M3", laboratory(step=clock_step, open=lambda _: device))
@@ -52,6 +61,7 @@ def test_back_to_back_saves_what_runs_beside(device: FakeDevice, outcome: str, r
     found = row("M4", laboratory(device, operators=names))
     assert found.outcome == outcome
     assert found.measured == pytest.approx(ratio, rel=0.01)
+    assert f"in blocks of n = {(found.figures or {})['n']} calls" in found.why
 
 
 @pytest.mark.parametrize(("ns", "outcome"), [(50_000, "differs"), (142_000, "holds"), (400_000, "differs")])
@@ -77,7 +87,16 @@ def test_the_first_step_pays_what_was_planted(once_ns: int, outcome: str) -> Non
     device = FakeSync()
     found = row("M7", laboratory(device, operators=planted_models(device, lambda _: 100_000, once_ns=once_ns)))
     assert (found.measured, found.outcome) == (pytest.approx((200_000 + once_ns) / 200_000), outcome)
-    assert "Recording adds 700 ns to each operator" in found.why
+    assert "While the profiler records, a step takes 300 µs: 50.0 % of a step more" in found.why
+
+
+@pytest.mark.parametrize(("recorded_ns", "outcome"), [(300_000, "holds"), (200_000, "differs")])
+def test_recording_skews_a_step_or_does_not(recorded_ns: int, outcome: str) -> None:
+    device = FakeSync()
+    names = planted_models(device, lambda _: 100_000, once_ns=5 * NS_PER_MS)
+    found = row("M7", laboratory(device, operators=names, recorded_steps_ns=lambda *_: [recorded_ns] * 20))
+    assert found.outcome == outcome
+    assert ("A step while it is recorded, over a steady one: 1.00×" in found.why) == (outcome == "differs")
 
 
 def test_a_recorder_without_checks_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

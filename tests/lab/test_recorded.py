@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,12 +71,16 @@ def test_any_kernel_against_every_multiprocessor(blocks: int, outcome: str, rati
 
 
 def test_the_five_questions_are_answered_by_what_was_recorded() -> None:
-    """Kernels alone answer one; steps, operators and a second trace three more; no occupancy was recorded."""
+    """Kernels alone answer one; steps and operators two more; and the fourth where occupancy was recorded."""
     alone = row("D2", laboratory(recorded=(launches(),)))
-    assert (alone.measured, alone.outcome) == (0.2, "differs")
+    assert (alone.measured, alone.outcome) == (0.25, "differs")
     stepped = simulated(op_ns=20_000, kernel_ns=2_000)
     pair = row("D2", laboratory(recorded=(stepped, stepped)))
-    assert (pair.measured, pair.outcome) == (0.8, "holds")
+    assert (pair.measured, pair.outcome) == (0.75, "differs")
+    use = replace(stepped.report.utilisation, occupancy_frac=0.4)
+    whole = replace(stepped, report=replace(stepped.report, utilisation=use))
+    found = row("D2", laboratory(recorded=(whole,)))
+    assert (found.measured, found.outcome) == (1.0, "holds")
 
 
 @pytest.mark.parametrize(("op_ns", "outcome"), [(3_000, "holds"), (40_000, "differs")])

@@ -26,9 +26,21 @@ def test_a_sweep_shows_both_regimes_or_one(fixed_ns: int, per_row_ns: int, outco
 @pytest.mark.parametrize(("per_row_ns", "outcome"), [(0, "holds"), (10_000, "differs")])
 def test_eight_times_the_batch_takes_what_was_planted(per_row_ns: int, outcome: str) -> None:
     device = FakeSync()
-    found = row("D5", laboratory(device, operators=planted_models(device, lambda rows: 10_000 + per_row_ns * rows)))
+
+    def cost(rows: int) -> int:
+        return 10_000 + (per_row_ns if rows <= 8 else 1_000) * rows
+
+    found = row("D5", laboratory(device, operators=planted_models(device, cost)))
     ratio = (10_000 + 8 * per_row_ns) / (10_000 + per_row_ns)
     assert (found.measured, found.outcome) == (pytest.approx(ratio, rel=0.01), outcome)
+
+
+def test_a_step_that_is_work_must_move() -> None:
+    """Where nothing moves with the batch, that a small step does not says nothing about it."""
+    device = FakeSync()
+    found = row("D5", laboratory(device, operators=planted_models(device, lambda _: 10_000)))
+    assert (found.measured, found.outcome) == (pytest.approx(1, rel=0.01), "differs")
+    assert "A step that is work, at eight times its batch: 1.00× is below the 1.25× that the claim allows." in found.why
 
 
 @pytest.mark.parametrize(("fixed_ns", "outcome"), [(100_000, "holds"), (0, "differs")])

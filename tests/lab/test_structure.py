@@ -111,8 +111,12 @@ def cheap_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_order_is_read_off_the_dispatcher() -> None:
     assert row("E9", lab()).outcome == "holds"
     found = row("E9", lab(autocast=without_autocast))
-    assert (found.measured, found.outcome) == (0.25, "differs")
+    assert (found.measured, found.outcome) == (0.5, "differs")
     assert "Autocast" not in found.why
+    one_side = lab(add=lambda a, b: torch.add(a, b) if a.requires_grad else torch.add(a, b).detach())
+    assert row("E9", one_side).measured == pytest.approx(5 / 6)
+    deaf = lab(mm=lambda a, b: torch.mm(a, b).requires_grad_())
+    assert (row("E9", deaf).measured or 0) < 1
 
 
 @pytest.mark.usefixtures("cheap_dispatch")
@@ -145,6 +149,10 @@ def test_a_tape_is_read() -> None:
     assert row("E12", lab()).measured == 1
     keeps_nothing = lab(mm=lambda a, b: torch.mm(a.detach(), b.detach()))
     assert row("E12", keeps_nothing).outcome == "differs"
+    keeps_all = lab(no_grad=torch.enable_grad)
+    found = row("E12", keeps_all)
+    assert (found.measured, found.outcome) == (pytest.approx(3 / 5), "differs")
+    assert "hold 2.50 MiB at most with a tape, 2.50 MiB under no_grad" in found.why
 
 
 class Copying:

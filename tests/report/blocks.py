@@ -46,6 +46,7 @@ BLOCKS: dict[type[Block], tuple[Block, ...]] = {
                     figure=f"figure-{kind}",
                     against=f"against-{kind}",
                     text=f"text-{kind}",
+                    lines=(Fact(label=f"label-{kind}-line", value=f"value-{kind}-line"),),
                     code=f"code({kind!r})",
                     tone="good",
                 ),

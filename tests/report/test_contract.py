@@ -131,7 +131,18 @@ def hostile_document() -> Document:
             Headline(figure=HOSTILE, sentence=HOSTILE, context=(HOSTILE,)),
             Heading(text=HOSTILE),
             Facts(facts=(Fact(label=HOSTILE, value=HOSTILE, note=HOSTILE),)),
-            Entries(entries=(Entry(title=HOSTILE, figure=HOSTILE, against=HOSTILE, text=HOSTILE, code=HOSTILE),)),
+            Entries(
+                entries=(
+                    Entry(
+                        title=HOSTILE,
+                        figure=HOSTILE,
+                        against=HOSTILE,
+                        text=HOSTILE,
+                        lines=(Fact(label=HOSTILE, value=HOSTILE),),
+                        code=HOSTILE,
+                    ),
+                )
+            ),
             Table(columns=(Column(title="kernel", fit="shorten"), Column(title="n")), rows=((HOSTILE * 3, "1"),)),
             Findings(findings=(finding,)),
         ),

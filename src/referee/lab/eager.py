@@ -9,15 +9,16 @@ from math import inf
 from typing import Any
 
 from referee.anatomy.stages import LAYERS
+from referee.anatomy.tape import read_tape
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.errors import CannotTell
 from referee.lab.claims.claim import RESOLVED_NS, US
 from referee.lab.claims.operators import CONTENTION_NS, PIPELINE_US, REFERENCES
-from referee.lab.laboratory import Laboratory, Part, Reading, estimated
+from referee.lab.laboratory import Laboratory, Part, Reading, estimated, in_turn
 from referee.lab.measuring import timed
 from referee.records.anatomy import Variant
 from referee.records.finding import Scalar
-from referee.units import format_frac, format_ns, format_ratio
+from referee.units import format_bytes, format_frac, format_ns, format_ratio
 
 _THOUSAND = 1_000
 
@@ -40,14 +41,7 @@ def amid_others(lab: Laboratory) -> Reading:
     ]
     note = f"In a hot loop, stage by stage: {', '.join(parts)}." if parts else ""
     figures: dict[str, Scalar] = {f"{name} (ns)": part.value for name, part in stages.items() if part.value is not None}
-    return Reading(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        note=note,
-        figures=figures,
-        parts=tuple(stages.values()),
-    )
+    return replace(found, note=note, figures=figures, parts=tuple(stages.values()))
 
 
 _COURSE_NAMES = dict(
@@ -93,7 +87,14 @@ def hot_against_cold(lab: Laboratory) -> Reading:
     if hot.low <= 0:
         raise CannotTell("The hot figure cannot be told from nothing.")
     figures: dict[str, Scalar] = {"hot_ns": hot.value, "cold_ns": cold.value}
-    return Reading(value=cold.value / hot.value, low=cold.low / hot.high, high=cold.high / hot.low, figures=figures)
+    return Reading(
+        value=cold.value / hot.value,
+        low=cold.low / hot.high,
+        high=cold.high / hot.low,
+        note=f"Hot {format_ns(hot.value)}, cold {format_ns(cold.value)}.",
+        figures=figures,
+        taken=f"hot {hot.taken}; cold {cold.taken}",
+    )
 
 
 def _hot_and_cold(lab: Laboratory) -> tuple[Reading, Reading]:
@@ -127,19 +128,30 @@ def thousand(lab: Laboratory) -> Reading:
     ratio = second.value / first.value
     note = f"Sixteen times the elements take {format_ratio(ratio)} the time."
     figures: dict[str, Scalar] = {"16_elements_ns": first.value, "256_elements_ns": second.value}
-    return Reading(value=first.value, low=first.low, high=first.high, note=note, figures=figures)
+    return replace(first, note=note, figures=figures)
 
 
 def tape_cost(lab: Laboratory) -> Reading:
     """E14."""
     torch = lab.operators
     model = torch.nn.Sequential(*(m for _ in range(4) for m in (torch.nn.Linear(64, 64), torch.nn.ReLU())))
-    names = {"m": model, "x": torch.randn(8, 64)}
+    few = torch.randn(8, 64)
+    names = {"m": model, "x": few}
     small = lab.excess(Timed("m(x)", names), Timed("m(x)", names, torch.no_grad))
     names = {"m": torch.nn.Linear(512, 512), "x": torch.randn(64, 512)}
     large = lab.excess(Timed("m(x)", names), Timed("m(x)", names, torch.no_grad))
     note = f"One layer of 512 on 64 rows takes {format_frac(large.value)} longer."
-    return replace(small, note=note, figures={**small.figures, "larger_frac": large.value})
+    kept = _kept_bytes(model(few), few, model)
+    if kept is not None:
+        note += f" The tape of the small layers holds {format_bytes(kept)} until backward or until its output dies."
+    return replace(small, note=note, figures={**small.figures, "larger_frac": large.value, "tape_bytes": kept})
+
+
+def _kept_bytes(output: Any, x: Any, model: Any) -> int | None:
+    """What the tape behind ``output`` holds beside parameters; ``None`` where there is none to read."""
+    if getattr(output, "grad_fn", None) is None:
+        return None
+    return read_tape(output, inputs=(x,), parameters=model.parameters()).saved_bytes
 
 
 def per_argument(lab: Laboratory) -> Reading:
@@ -154,7 +166,13 @@ def per_argument(lab: Laboratory) -> Reading:
     figures: dict[str, Scalar] = {} if alone is None else {"key_set_alone_ns": alone}
     part = Part(name="the key set alone", value=alone, low=alone, high=alone, claimed_low=RESOLVED_NS, claimed_high=inf)
     return Reading(
-        value=found.point / 2, low=found.low / 2, high=found.high / 2, note=note, figures=figures, parts=(part,)
+        value=found.point / 2,
+        low=found.low / 2,
+        high=found.high / 2,
+        note=note,
+        figures=figures,
+        parts=(part,),
+        taken=in_turn(found),
     )
 
 
@@ -182,6 +200,7 @@ def saving(lab: Laboratory) -> Reading:
         note=note,
         figures=figures,
         parts=(_contention(ways),),
+        taken=in_turn(mul),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from referee.lab.claims import Claim
+from referee.lab.claims import METHODS, Claim
 from referee.lab.laboratory import Part, Reading
 from referee.records.finding import Scalar
 from referee.records.lab import LabRow, Outcome
@@ -47,6 +47,7 @@ def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
         basis=basis,
         sources=reading.sources,
         figures=dict[str, Scalar](reading.figures) or None,
+        taken=reading.taken,
     )
 
 
@@ -106,4 +107,7 @@ def _common(claim: Claim, *, recorded: bool = False) -> dict[str, Any]:
         "measures": (claim.measures_recorded if recorded else "") or claim.measures,
         "unit": claim.unit,
         "contradiction": claim.contradiction,
+        "how": METHODS[claim.id].how,
+        "range_from": METHODS[claim.id].range_from,
+        "untested": METHODS[claim.id].untested,
     }

@@ -6,6 +6,7 @@ planted cost in their place.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,14 +16,12 @@ from referee.anatomy.mix import Mix, make_mix
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
-from referee.capture.cost import calibrate_cost
 from referee.device.graph_replay import capture_graph
 from referee.device.host import load_torch
 from referee.device.protocol import Device
 from referee.device.registry import open_device
 from referee.errors import CannotTell
 from referee.records.anatomy import Anatomy
-from referee.records.capture import CaptureOptions
 from referee.records.estimate import Estimate
 from referee.records.finding import Scalar
 from referee.records.measurement import Measurement
@@ -69,10 +68,24 @@ class Reading:
     figures: Mapping[str, Scalar] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    taken: str = ""
+    """How often: ``812 blocks of 40 calls``."""
 
 
-def _row_cost_ns() -> float:
-    return calibrate_cost(options=CaptureOptions()).per_row_ns
+_RECORDED_STEPS = 50
+
+
+def _recorded_steps_ns(step: Callable[[], object], device: Device) -> list[int]:
+    """Settled calls of ``step`` one by one while torch's profiler records the host; the first ones are left out."""
+    torch = load_torch()
+    times: list[int] = []
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it writes to standard error
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        for _ in range(2 * _RECORDED_STEPS):
+            start_ns = device.now_ns()
+            device.settle(step())
+            times.append(device.now_ns() - start_ns)
+    return times[_RECORDED_STEPS:]
 
 
 def _replaying(step: Callable[[], object], device: str) -> Callable[[], object]:
@@ -92,8 +105,8 @@ class Laboratory:
     """The step that the clocks are tried on, where it is not a matrix product."""
     take_apart: Callable[..., Anatomy] = dissect
     """The anatomy of one operator's call."""
-    row_cost_ns: Callable[[], float] = _row_cost_ns
-    """What the profiler adds to an operator that it records."""
+    recorded_steps_ns: Callable[[Callable[[], object], Device], list[int]] = _recorded_steps_ns
+    """What single steps take while the profiler records them."""
     mix: Callable[[], Mix] = make_mix
     """The other operators amid which a cold figure is taken."""
     replaying: Callable[..., Callable[[], object]] = _replaying
@@ -139,6 +152,7 @@ class Laboratory:
             low=min(ends),
             high=max(ends),
             figures={"lower_ns": bottom.point, "more_ns": more.point},
+            taken=in_turn(more),
         )
 
 
@@ -149,12 +163,23 @@ def plus(reading: Reading, by: float) -> Reading:
 
 def estimated(estimate: Estimate, **figures: Scalar) -> Reading:
     """An estimate as a reading."""
-    return Reading(value=estimate.point, low=estimate.low, high=estimate.high, figures=figures)
+    return Reading(value=estimate.point, low=estimate.low, high=estimate.high, figures=figures, taken=in_turn(estimate))
+
+
+def in_turn(estimate: Estimate) -> str:
+    """How often a pair was timed, in words."""
+    return f"{estimate.n:,} blocks of each, in turn, worth {estimate.n_eff:,.0f} independent ones"
+
+
+def blocks_of(found: Measurement) -> str:
+    """How often a measurement's headline was taken, in words."""
+    calls = found.provenance.value("method.calls_per_block")
+    return f"{found.n:,} blocks of {calls} call{'' if calls == 1 else 's'}"
 
 
 def counted(value: float, **figures: Scalar) -> Reading:
     """What was counted is exact: the interval is the number itself."""
-    return Reading(value=float(value), low=float(value), high=float(value), figures=figures)
+    return Reading(value=float(value), low=float(value), high=float(value), figures=figures, taken="counted, once")
 
 
 def share(checks: Mapping[str, bool]) -> Reading:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any, cast
+
+import numpy as np
 
 from referee.bench.warmup import first_call
 from referee.device.protocol import Device
 from referee.errors import CannotTell, EnvironmentLacks, ProvenanceError
-from referee.lab.laboratory import Laboratory, Reading, counted, share
+from referee.lab.laboratory import Laboratory, Part, Reading, blocks_of, counted, share
 from referee.precision.formats import BFLOAT16, FLOAT16, Magnitudes
 from referee.records.measurement import Measurement
 from referee.records.provenance import Provenance
-from referee.units import format_ns
+from referee.stats.interval import median_interval
+from referee.units import format_frac, format_ns
 
 _SIDE = 256
+_COVERED = 0.95
+"""A clock that waited shows all of the device's own time; its marks may hold a little of the host's pace."""
+
+_LEAST_SKEW = 1.02
+"""A step that recording lengthens by less is not skewed."""
 
 
 def unwaited(lab: Laboratory, device: Device) -> Reading:
@@ -28,7 +37,14 @@ def unwaited(lab: Laboratory, device: Device) -> Reading:
         value=naive_ns / found.median_ns,
         low=naive_ns / found.ci_high_ns,
         high=naive_ns / found.ci_low_ns,
-        figures={"naive_ns": naive_ns, "settled_ns": found.median_ns, "device": device.name},
+        note=f"A timer that does not wait shows {format_ns(naive_ns)}, one that does {format_ns(found.median_ns)}.",
+        figures={
+            "naive_ns": naive_ns,
+            "settled_ns": found.median_ns,
+            "device_ns": found.clocks.device_ns,
+            "device": device.name,
+        },
+        taken=blocks_of(found),
     )
 
 
@@ -47,8 +63,14 @@ def synchronous(lab: Laboratory) -> Reading:
 
 def asynchronous(lab: Laboratory) -> Reading:
     """M2, live. The share of the work that a timer without a wait misses."""
-    seen = unwaited(lab, lab.open("cuda"))
-    return Reading(value=1 - seen.value, low=1 - seen.high, high=1 - seen.low, figures=seen.figures)
+    device = lab.open("cuda")
+    seen = unwaited(lab, device)
+    settled, own_ns = (seen.figures[name] for name in ("settled_ns", "device_ns"))
+    part = Part(name="the settled time, over the device's own", claimed_low=_COVERED, claimed_high=inf, unit="ratio")
+    if isinstance(settled, float) and isinstance(own_ns, float) and own_ns > 0:
+        ratio = settled / own_ns
+        part = replace(part, value=ratio, low=ratio, high=ratio)
+    return replace(seen, value=1 - seen.value, low=1 - seen.high, high=1 - seen.low, parts=(part,))
 
 
 def lazy(lab: Laboratory) -> Reading:
@@ -57,7 +79,8 @@ def lazy(lab: Laboratory) -> Reading:
         device = lab.open("xla")
     except EnvironmentLacks:
         device = lab.open("lazy")
-    return replace(unwaited(lab, device), note=f"Taken on the device {device.name}.")
+    found = unwaited(lab, device)
+    return replace(found, note=f"Taken on the device {device.name}. {found.note}")
 
 
 def amortised(lab: Laboratory) -> Reading:
@@ -67,11 +90,15 @@ def amortised(lab: Laboratory) -> Reading:
     single_ns = found.clocks.settled_per_call_ns
     if single_ns is None or found.median_ns is None or found.ci_low_ns is None or found.ci_high_ns is None:
         raise CannotTell("The two clocks could not both be read.")
+    calls = found.provenance.value("method.calls_per_block")
     return Reading(
         value=single_ns / found.median_ns,
         low=single_ns / found.ci_high_ns,
         high=single_ns / found.ci_low_ns,
-        figures={"per_call_ns": single_ns, "amortised_ns": found.median_ns},
+        note=f"One call with a clock and a wait of its own takes {format_ns(single_ns)}; in blocks of n = {calls} "
+        f"calls each takes {format_ns(found.median_ns)}.",
+        figures={"per_call_ns": single_ns, "amortised_ns": found.median_ns, "n": calls},
+        taken=blocks_of(found),
     )
 
 
@@ -86,7 +113,13 @@ def timed(found: Measurement) -> Reading:
     """A measurement's headline as a reading."""
     if found.median_ns is None or found.ci_low_ns is None or found.ci_high_ns is None:
         raise CannotTell("There is no number.")
-    return Reading(value=found.median_ns, low=found.ci_low_ns, high=found.ci_high_ns, figures={"blocks": found.blocks})
+    return Reading(
+        value=found.median_ns,
+        low=found.ci_low_ns,
+        high=found.ci_high_ns,
+        figures={"blocks": found.blocks},
+        taken=blocks_of(found),
+    )
 
 
 def first_steps(lab: Laboratory) -> Reading:
@@ -105,13 +138,27 @@ def first_steps(lab: Laboratory) -> Reading:
 
     first = first_call(step, device=lab.device)
     steady = timed(lab.time(step))
-    row_ns = lab.row_cost_ns()
+    recorded_ns = lab.recorded_steps_ns(step, lab.device)
+    recorded = median_interval(np.array(recorded_ns, dtype=np.float64))
+    skew = Part(
+        name="a step while it is recorded, over a steady one",
+        value=recorded.point / steady.value,
+        low=recorded.low / steady.high,
+        high=recorded.high / steady.low,
+        claimed_low=_LEAST_SKEW,
+        claimed_high=inf,
+        unit="ratio",
+    )
     return Reading(
         value=first.ns / steady.value,
         low=first.ns / steady.high,
         high=first.ns / steady.low,
-        note=f"Recording adds {format_ns(row_ns)} to each operator, which every step would pay without a schedule.",
-        figures={"first_ns": first.ns, "steady_ns": steady.value, "recorded_row_ns": row_ns},
+        note=f"The first step took {format_ns(first.ns)}, a steady one {format_ns(steady.value)}. While the profiler "
+        f"records, a step takes {format_ns(recorded.point)}: {format_frac(recorded.point / steady.value - 1)} of a "
+        f"step more, on every step without a schedule (n = {len(recorded_ns)}).",
+        figures={"first_ns": first.ns, "steady_ns": steady.value, "recorded_step_ns": recorded.point},
+        parts=(skew,),
+        taken=f"one first call; {steady.taken} of steady ones",
     )
 
 

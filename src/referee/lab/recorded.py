@@ -11,16 +11,21 @@ import numpy as np
 
 from referee.errors import CannotTell
 from referee.graph.work import work_by_device
+from referee.lab.claims.measuring import ENDED_FRAC
 from referee.lab.claims.operators import GRAPH_NS
 from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, counted
 from referee.stats.interval import median_interval
 from referee.stats.summary import FloatArray
 from referee.trace.columns import CALL_KINDS, NONE, Kind
-from referee.units import format_ns
+from referee.units import format_frac, format_ns
 
 _ELEMENTWISE = re.compile(r"elementwise", re.IGNORECASE)
 _LAUNCH, _GRAPH = re.compile(r"^cu(da)?Launch(Cooperative)?Kernel"), re.compile(r"^cu(da)?GraphLaunch")
 """CUDA's own calls: the claim names one, and other vendors' cost something else."""
+_WAIT = re.compile(r"^(cudaDevice|cuCtx|hipDevice)Synchronize")
+_CLOCK_SKEW_NS = 2_000
+"""By so much the host's and the device's clocks of one trace may be apart: the tolerance of the rule for waits."""
+
 _MOST_VALUES = 20_000
 _TAIL = 0.025
 _ENOUGH_TRACES = 6
@@ -35,7 +40,14 @@ def _typical(values: Sequence[tuple[Recorded, FloatArray]], what: str) -> Readin
     (one, part), *_ = known
     found = median_interval(part[:_MOST_VALUES])
     figures = {"values": int(part.size)}
-    return Reading(value=found.point, low=found.low, high=found.high, sources=(one.name,), figures=figures)
+    return Reading(
+        value=found.point,
+        low=found.low,
+        high=found.high,
+        sources=(one.name,),
+        figures=figures,
+        taken=f"{part.size:,} rows of one trace",
+    )
 
 
 def _over_traces(values: Sequence[tuple[Recorded, float | None]], what: str) -> Reading:
@@ -54,6 +66,7 @@ def _over_traces(values: Sequence[tuple[Recorded, float | None]], what: str) -> 
         high=high,
         sources=tuple(one.name for one, _ in known),
         figures={"traces": len(known), "least": least, "most": most},
+        taken=f"{len(known)} traces" if len(known) > 1 else "one trace",
     )
 
 
@@ -80,7 +93,40 @@ def unfinished(lab: Laboratory) -> Reading:
         linked = sum(int(work.linked.sum()) for work in works)
         return late / linked if linked else None
 
-    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
+    found = _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
+    return replace(found, parts=(_synchronised(lab),))
+
+
+def _synchronised(lab: Laboratory) -> Part:
+    """Of the kernels launched before a device was synchronised, the share that had ended when that call returned."""
+    part = Part(
+        name="kernels that had ended when a synchronise behind their launch returned",
+        claimed_low=ENDED_FRAC,
+        claimed_high=1.0,
+        unit="frac",
+    )
+    values = [(recorded, _ended(recorded)) for recorded in lab.recorded]
+    if all(value is None for _, value in values):
+        return part
+    found = _over_traces(values, "a synchronise")
+    return replace(part, value=found.value, low=found.low, high=found.high)
+
+
+def _ended(recorded: Recorded) -> float | None:
+    """The share in one trace; ``None`` where no device was synchronised behind a launch."""
+    rows, names = recorded.trace.rows, recorded.trace.names
+    calls = rows.of(*CALL_KINDS)
+    waits = calls[np.array([_WAIT.search(names[code]) is not None for code in rows.name[calls]], dtype=bool)]
+    order = np.argsort(rows.start_ns[waits])
+    starts, ends = rows.start_ns[waits][order], rows.end_ns[waits][order]
+    ended = launched = 0
+    for work in work_by_device(recorded.trace):
+        launch_ns, end_ns = work.launch_end_ns[work.linked], work.end_ns[work.linked]
+        next_wait = np.searchsorted(starts, launch_ns)
+        awaited = next_wait < starts.size
+        launched += int(awaited.sum())
+        ended += int((end_ns[awaited] <= ends[next_wait[awaited]] + _CLOCK_SKEW_NS).sum())
+    return ended / launched if launched else None
 
 
 def linked(lab: Laboratory) -> Reading:
@@ -152,11 +198,20 @@ def any_against_weighted(lab: Laboratory) -> Reading:
         return use.any_kernel_frac / use.sm_weighted_frac if use.any_kernel_frac and use.sm_weighted_frac else None
 
     values = [(recorded, one(recorded)) for recorded in lab.recorded]
-    return _over_traces(values, "grid sizes and the number of multiprocessors")
+    found = _over_traces(values, "grid sizes and the number of multiprocessors")
+    used = [recorded.report.utilisation for recorded, value in values if value is not None]
+    shares = [use.any_kernel_frac for use in used if use.any_kernel_frac is not None]
+    weighted = [use.sm_weighted_frac for use in used if use.sm_weighted_frac is not None]
+    sampled = sum(use.any_kernel_peak_frac is not None for use in used)
+    note = (
+        f"Any kernel {format_frac(float(np.median(shares)))} of the window in the median, weighted "
+        f"{format_frac(float(np.median(weighted)))}; {sampled} of these traces are longer than one period of 1/6 s."
+    )
+    return replace(found, note=note)
 
 
 def questions(lab: Laboratory) -> Reading:
-    """D2. Timeline, self totals, kernels per step, occupancy; and the null experiment, which one trace cannot be."""
+    """D2. Timeline, self totals, kernels per step, occupancy; the null experiment is none that a trace answers."""
 
     def one(recorded: Recorded) -> float:
         report = recorded.report
@@ -165,7 +220,6 @@ def questions(lab: Laboratory) -> Reading:
             report.totals.self_cpu_ns is not None and report.totals.self_device_ns is not None,
             bool(report.steps) and any(step.kernels for step in report.steps),
             report.utilisation.occupancy_frac is not None,
-            len(lab.recorded) > 1,
         )
         return sum(answered) / len(answered)
 
@@ -201,4 +255,4 @@ def totals(lab: Laboratory) -> Reading:
     found = counted(1 - len(against) / len(larger), traces=len(larger), compute_bound=len(against))
     note = f"Compute-bound all the same: {', '.join(against[:3])}." if against else ""
     names = tuple(recorded.name for recorded in larger)
-    return Reading(value=found.value, low=found.low, high=found.high, note=note, figures=found.figures, sources=names)
+    return replace(found, note=note, sources=names, taken=f"{len(larger)} traces")

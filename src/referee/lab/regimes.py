@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import log
+from math import inf, log
 
 from referee.anatomy.timing import Timed
 from referee.bench.sweep import Built, sweep
 from referee.device.protocol import Device
 from referee.errors import CannotTell, EnvironmentLacks
-from referee.lab.laboratory import Laboratory, Reading, counted, plus
+from referee.lab.claims.diagnosing import BARELY
+from referee.lab.laboratory import Laboratory, Part, Reading, counted, plus
 from referee.lab.measuring import timed
 from referee.records.finding import Scalar
 from referee.records.measurement import SweepPoint
@@ -71,7 +72,12 @@ def batch_regimes(lab: Laboratory) -> Reading:
     note = f"{', '.join(parts)}; {knee}."
     figures: dict[str, Scalar] = {"small": small[1], "large": large[1], "law": fit.law, "knee": fit.knee}
     return Reading(
-        value=large[1] - small[1], low=large[0] - small[2], high=large[2] - small[0], note=note, figures=figures
+        value=large[1] - small[1],
+        low=large[0] - small[2],
+        high=large[2] - small[0],
+        note=note,
+        figures=figures,
+        taken=f"{len(points)} batch sizes, each {min(p.measurement.n for p in points):,} blocks or more",
     )
 
 
@@ -91,8 +97,28 @@ def batch_growth(lab: Laboratory) -> Reading:
     """D5."""
     torch = lab.operators
     model = torch.nn.Sequential(*(m for _ in range(4) for m in (torch.nn.Linear(32, 32), torch.nn.ReLU())))
-    one, eight = torch.randn(1, 32), torch.randn(8, 32)
-    return plus(lab.excess(Timed("m(x)", {"m": model, "x": eight}), Timed("m(x)", {"m": model, "x": one})), 1.0)
+    layer = torch.nn.Linear(512, 512)
+    small, work = (
+        plus(
+            lab.excess(
+                Timed("m(x)", {"m": m, "x": torch.randn(_LARGER * rows, width)}),
+                Timed("m(x)", {"m": m, "x": torch.randn(rows, width)}),
+            ),
+            1.0,
+        )
+        for m, rows, width in ((model, 1, 32), (layer, 64, 512))
+    )
+    part = Part(
+        name="a step that is work, at eight times its batch",
+        value=work.value,
+        low=work.low,
+        high=work.high,
+        claimed_low=BARELY,
+        claimed_high=inf,
+        unit="ratio",
+    )
+    note = f"A layer of 512 at batch 512 takes {format_ratio(work.value)} its time at batch 64: there the work counts."
+    return replace(small, note=note, figures={**small.figures, "work_ratio": work.value}, parts=(part,))
 
 
 def served_batch(lab: Laboratory) -> Reading:

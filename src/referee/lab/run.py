@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from referee.bench.measure import settle_words
 from referee.device.provenance import collect, mark_machine
 from referee.errors import CannotTell, EnvironmentLacks
 from referee.lab import eager, measuring, recorded, regimes, structure
 from referee.lab.claims import Claim
+from referee.lab.claims.terms import words_in
 from referee.lab.judging import judge, without
 from referee.lab.laboratory import Laboratory, Reading, Recorded
 from referee.records.finding import Finding
@@ -85,9 +86,14 @@ def run_lab(
     """Test each of ``claims`` in ``lab``. An interrupt is raised again: rows are quickly repeated."""
     before, start_ns = mark_machine(), time.perf_counter_ns()
     rows: list[LabRow] = []
+    known: dict[str, str] = {}
     for claim in claims:
         progress(f"{claim.id}: {claim.measures}")
-        rows.append(put_to_test(claim, experiments[claim.id], lab))
+        row = put_to_test(claim, experiments[claim.id], lab)
+        shown = (row.claimed, row.range_from, row.measures, row.how, row.taken, row.why, row.untested, row.teaches)
+        words = words_in(" ".join(shown), known=known)
+        known |= words
+        rows.append(replace(row, words=words or None))
     provenance = collect(
         lab.device,
         dtype="float32",

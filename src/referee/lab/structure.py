@@ -17,9 +17,11 @@ from referee.errors import CannotTell
 from referee.lab.claims.operators import DISPATCH_NS, LAYERS, STEP_OPS
 from referee.lab.eager import redispatch
 from referee.lab.laboratory import Laboratory, Part, Reading, counted, share
-from referee.units import format_ns
+from referee.units import format_bytes, format_ns
 
 _CHAIN = 10
+_WIDE = 1 << 16
+"""Elements that no cache of small requests hides."""
 
 
 def _encoder(lab: Laboratory) -> tuple[Any, Any]:
@@ -122,9 +124,26 @@ def priority(lab: Laboratory) -> Reading:
             "autograd above CPU": 0 <= autograd < backend,
             "a dispatch mode is handed what autocast has cast": heard == {torch.bfloat16},
             "a FakeTensor is cast by autocast too": fake == torch.bfloat16,
+            "the union of the arguments' key sets counts": _united(torch, x),
+            "an excluded key is passed over": not _excluding_autograd(torch, x),
         }
     )
-    return replace(found, note=f"{' → '.join(keys)}.")
+    note = f"{' → '.join(keys)}. A mode is a key that the thread includes; autocast's own is on every tensor, and "
+    return replace(found, note=f"{note}excluded until its context lets it through.")
+
+
+def _united(torch: Any, x: Any) -> bool:
+    """An inference tensor has no autograd key: with ``x``, in either place, autograd is visited, alone it is not."""
+    with torch.inference_mode():
+        bare = torch.ones(4, 4)
+    mixed = [torch.add(bare, x).requires_grad, torch.add(x, bare).requires_grad]
+    return all(mixed) and not torch.add(bare, bare).requires_grad
+
+
+def _excluding_autograd(torch: Any, x: Any) -> bool:
+    """Whether a tape is built where this thread excludes autograd's keys."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return bool(torch.mm(x, x).requires_grad)
 
 
 def _heard_by_a_mode(step: Callable[[], object]) -> set[Any]:
@@ -184,14 +203,30 @@ def saved(lab: Laboratory) -> Reading:
     (only,) = read_tape(output, inputs=(a,)).nodes[0].saved or (None,)
     with torch.no_grad():
         without = torch.mm(a, b)
-    return share(
+    wide = torch.randn(_WIDE, requires_grad=True)
+
+    def chain() -> Any:
+        y = wide
+        for _ in range(_CHAIN):
+            y = torch.relu(y)
+        return y
+
+    def untaped() -> Any:
+        with torch.no_grad():
+            return chain()
+
+    held, freed = (measure_memory(step, lab.device).peak_bytes for step in (chain, untaped))
+    found = share(
         {
             "mm saves two": kept(torch.mm(a, b), a, b) == 2,
             "relu saves one": only is not None,
             "relu's is its output": only is not None and only.role == "activation",
             "no_grad saves none": kept(without, a, b) == 0,
+            "no_grad lowers the peak": freed < held,
         }
     )
+    note = f"Ten relu on {wide.numel():,} elements hold {format_bytes(held)} at most with a tape, "
+    return replace(found, note=f"{note}{format_bytes(freed)} under no_grad.")
 
 
 def versions(lab: Laboratory) -> Reading:

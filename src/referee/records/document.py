@@ -58,12 +58,14 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One item of a list: its title and figure, what the figure is held against, what follows, and a line to run."""
+    """One item of a list: its title and figure, what the figure is held against, what follows, labelled paragraphs,
+    and a line to run."""
 
     title: str
     figure: str = ""
     against: str = ""
     text: str = ""
+    lines: tuple[Fact, ...] = ()
     code: str = ""
     tone: Tone = "plain"
 

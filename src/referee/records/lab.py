@@ -44,6 +44,16 @@ class LabRow:
     """The recorded traces that the number was taken from."""
     figures: Mapping[str, Scalar] | None = None
     """Other figures of the experiment."""
+    how: str = ""
+    """By which method, on what: operators, shapes, dtypes."""
+    taken: str = ""
+    """How often it was taken: calls, blocks, traces."""
+    range_from: str = ""
+    """Where the range comes from, if the claim itself states no figure."""
+    untested: str = ""
+    """What of the claim nothing here puts to the test."""
+    words: Mapping[str, str] | None = None
+    """Terms of the trade that this row is the first to use, each with its meaning."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,8 @@ def _(block: Entries) -> Iterator[str]:
             yield f'<p class="against">{text(entry.against)}</p>'
         if entry.text:
             yield f"<p>{text(entry.text)}</p>"
+        for part in entry.lines:
+            yield f'<p class="{part.tone}"><b>{text(part.label)}:</b> {text(part.value)}</p>'
         if entry.code:
             yield f"<code>{text(entry.code)}</code>"
         yield "</li>"

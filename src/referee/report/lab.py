@@ -28,6 +28,7 @@ from referee.units import format_ns, format_quantity
 _WORDS = {"holds": "holds", "differs": "differs", "needs-device": "needs a device", "cannot-tell": "cannot tell"}
 _SYMBOLS = frozenset({"ns", "ratio", "frac", "bytes", "per_s"})
 _PLURAL = {"holds": "hold", "differs": "differ", "needs-device": "need a device", "cannot-tell": "cannot be told"}
+_WHY = {"holds": "Seen beside it", "differs": "Why", "needs-device": "What it takes", "cannot-tell": "Why not"}
 _TONES: dict[str, Tone] = {"holds": "good", "differs": "warn", "needs-device": "note", "cannot-tell": "note"}
 
 
@@ -145,7 +146,6 @@ def _span(low: float | None, high: float | None, unit: str) -> str:
 
 
 def _entry(row: LabRow) -> Entry:
-    measured = ""
     if row.measured is not None:
         number, span = _quantity(row.measured, row.unit), _span(row.low, row.high, row.unit)
         where = "From traces" if row.basis == "recorded" else "Measured here"
@@ -154,15 +154,34 @@ def _entry(row: LabRow) -> Entry:
         measured = f"{where}: {number} ({interval}), {row.measures}."
     else:
         measured = f"Not measured here: {row.measures}."
-    contradiction = f"The course contradicts itself: {row.contradiction}" if row.contradiction else ""
-    sources = f"Traces: {_some(row.sources)}." if row.sources else ""
-    parts = (measured, row.why, contradiction, sources, f"What it teaches: {row.teaches}")
     return Entry(
         title=f"{row.id}: {row.claimed}",
         figure=_WORDS[row.outcome],
-        against=f"true if the number is {claimed_range(row)}",
-        text=" ".join(part for part in parts if part),
+        against=f"true if the number is {claimed_range(row)}{_from(row)}",
+        text=measured,
+        lines=_lines(row),
         tone=_TONES[row.outcome],
+    )
+
+
+def _from(row: LabRow) -> str:
+    return f" ({row.range_from.rstrip('.')})" if row.range_from else ""
+
+
+def _lines(row: LabRow) -> tuple[Fact, ...]:
+    """What it takes to repeat the claim to somebody else, and the measurement on another machine."""
+    how = f"{row.how} n: {row.taken}." if row.taken else row.how
+    given = (
+        ("How", how),
+        (_WHY[row.outcome], row.why),
+        ("The course contradicts itself", row.contradiction),
+        ("Not tested here", f"{row.untested[:1].upper()}{row.untested[1:]}"),
+        ("Traces", f"{_some(row.sources)}." if row.sources else ""),
+        ("What it teaches", row.teaches),
+        ("Words", "; ".join(f"{term}: {meaning}" for term, meaning in (row.words or {}).items())),
+    )
+    return tuple(
+        Fact(label=label, value=value, tone="note" if label == "Words" else "plain") for label, value in given if value
     )
 
 

@@ -95,6 +95,7 @@ def _(block: Entries) -> Iterator[str]:
         figure = f": {escape(entry.figure)}" if entry.figure else ""
         yield f"{sign} **{escape(entry.title)}**{figure}"
         lines = [escape(text) for text in (entry.against, entry.text) if text]
+        lines += [f"*{escape(part.label)}*: {escape(part.value)}" for part in entry.lines]
         if entry.code:
             lines.append(code_span(entry.code))
         for line in lines:

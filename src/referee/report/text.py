@@ -154,6 +154,8 @@ class _Layout:
                 yield from self._prose_lines(against, "dim", indent=indent)
             if entry.text:
                 yield from self._prose_lines(entry.text, "", indent=indent)
+            for part in entry.lines:
+                yield from self._prose_lines(f"{part.label}: {part.value}", _STYLES[part.tone], indent=indent, hang=2)
             if entry.code:
                 yield from self._prose_lines(entry.code, "cyan", indent=indent, hang=2)
 

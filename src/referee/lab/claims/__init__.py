@@ -8,6 +8,7 @@ from referee.errors import OptionError
 from referee.lab.claims.claim import MS, US, Claim
 from referee.lab.claims.diagnosing import DIAGNOSING
 from referee.lab.claims.measuring import MEASURING
+from referee.lab.claims.methods import METHODS, Method
 from referee.lab.claims.operators import OPERATORS
 
 CLAIMS: tuple[Claim, ...] = (*MEASURING, *OPERATORS, *DIAGNOSING)
@@ -24,4 +25,4 @@ def select(ids: Sequence[str]) -> tuple[Claim, ...]:
     return tuple(claim for claim in CLAIMS if not wanted or claim.id in wanted)
 
 
-__all__ = ["BY_ID", "CLAIMS", "MS", "US", "Claim", "select"]
+__all__ = ["BY_ID", "CLAIMS", "METHODS", "MS", "US", "Claim", "Method", "select"]

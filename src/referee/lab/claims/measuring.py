@@ -6,6 +6,9 @@ from math import inf
 
 from referee.lab.claims.claim import MS, Claim
 
+ENDED_FRAC = 0.9
+"""Nearly all: of what a synchronise awaited, so much must have ended."""
+
 MEASURING: tuple[Claim, ...] = (
     Claim(
         id="M1",
@@ -19,7 +22,8 @@ MEASURING: tuple[Claim, ...] = (
     ),
     Claim(
         id="M2",
-        claimed="On CUDA an unsynchronised clock measures enqueueing, not execution.",
+        claimed="On CUDA an unsynchronised clock measures enqueueing, not execution; one synchronise before stopping "
+        "mends it.",
         measures="the share of the settled time that a timer without a wait misses",
         measures_recorded="the share of kernels still unfinished when the call that launched them had returned",
         low=0.9,
@@ -40,8 +44,8 @@ MEASURING: tuple[Claim, ...] = (
     ),
     Claim(
         id="M4",
-        claimed="Warm up off the clock, call n times back to back, wait once at the end, divide by n: the fixed costs "
-        "spread thin.",
+        claimed="Warm up off the clock, call n times back to back (n = 50 in the course's harness), synchronise once "
+        "at the end, divide by n: the fixed costs spread thin.",
         measures="one small add settled after each call, over the same add amortised over many calls",
         low=1.02,
         high=inf,
@@ -72,8 +76,8 @@ MEASURING: tuple[Claim, ...] = (
     ),
     Claim(
         id="M7",
-        claimed="The first steps pay costs that the steady state does not: a schedule leaves them out, and profiling "
-        "every step would skew the run.",
+        claimed="A schedule (wait, warm-up, active) captures the steady state and leaves out the first steps, which "
+        "every loop pays once; profiling every step would skew the run.",
         measures="the first training step of a new model, over a steady one",
         low=1.2,
         high=inf,
@@ -83,10 +87,10 @@ MEASURING: tuple[Claim, ...] = (
     ),
     Claim(
         id="M8",
-        claimed="Autocast runs matmuls and convolutions in low precision and keeps reductions and sensitive "
-        "operators in float32.",
+        claimed="Autocast runs matmuls and convolutions in the low-precision dtype and keeps reductions and other "
+        "sensitive operators in float32.",
         measures="share of seven operators that do so on this device: mm and conv2d low; sum, softmax, layer_norm, "
-        "mse_loss and exp in float32",
+        "mse_loss and exp, given bfloat16, in float32",
         low=1.0,
         high=1.0,
         unit="frac",
@@ -95,7 +99,8 @@ MEASURING: tuple[Claim, ...] = (
     ),
     Claim(
         id="M9",
-        claimed="In fp16 small gradients become zero, and scaling the loss saves them.",
+        claimed="In fp16 small gradients underflow to exactly zero; scaling the loss up before backward and unscaling "
+        "before the step saves them (GradScaler).",
         measures="of ten thousand gradients from 2^-40 to 2^-26, the share of those lost in fp16 that scaling by 2^16 "
         "saves",
         low=0.99,
@@ -106,7 +111,8 @@ MEASURING: tuple[Claim, ...] = (
     ),
     Claim(
         id="M10",
-        claimed="bf16 has float32's range, so it needs no scaler.",
+        claimed="bf16 has float32's exponent range with less mantissa, so it needs no scaler; it is the native dtype "
+        "of the TPU path.",
         measures="share of the same ten thousand gradients that become zero in bf16",
         low=0.0,
         high=0.0,

@@ -32,6 +32,8 @@ CONTENTION_NS = 1.0
 
 LAYER_OPS, LAYERS, BACKWARD_TIMES = (50, 150), 32, 3
 STEP_OPS = (2_000, 5_000)
+STEP_MS = (10, 40)
+"""What the course says such a step costs eager mode in CPU time."""
 
 
 def _pipeline_sum() -> str:
@@ -46,7 +48,21 @@ def _layer_product() -> str:
     low, high = (ops * LAYERS * BACKWARD_TIMES for ops in LAYER_OPS)
     return (
         f"{LAYER_OPS[0]} to {LAYER_OPS[1]} operators × {LAYERS} layers × {BACKWARD_TIMES} gives {low:,} to {high:,}, "
-        f"not {STEP_OPS[0]:,} to {STEP_OPS[1]:,}."
+        f"not {STEP_OPS[0]:,} to {STEP_OPS[1]:,}. And {STEP_OPS[0]:,} to {STEP_OPS[1]:,} operators at "
+        f"{PIPELINE_TOTAL_US[0]:.3g} to {PIPELINE_TOTAL_US[1]:.3g} µs each take {_step_ms(0):.3g} to {_step_ms(1):.3g} "
+        f"ms, not {STEP_MS[0]} to {STEP_MS[1]}."
+    )
+
+
+def _step_ms(side: int) -> float:
+    return STEP_OPS[side] * PIPELINE_TOTAL_US[side] * US / MS
+
+
+def _dispatch_sum() -> str:
+    row, (low, high) = PIPELINE_US["keys and jump"], (ns / US for ns in DISPATCH_NS)
+    return (
+        f"Several dispatches at {low:.1g} to {high:.1g} µs each are more than the {row[0]:.1g} to {row[1]:.1g} µs that "
+        f"E1 has for all keys and jumps of an operator: three make {3 * low:.1g} to {3 * high:.2g} µs."
     )
 
 
@@ -57,8 +73,9 @@ def _without_launch_ns(side: int) -> float:
 OPERATORS: tuple[Claim, ...] = (
     Claim(
         id="E1",
-        claimed="One operator costs the CPU 5 to 10 µs: Python 1 to 2, parsing 0.5 to 1, keys 0.2 to 0.5, autograd "
-        "node 1 to 2, allocator 0.3 to 1, shapes 0.5, launch 2 to 5.",
+        claimed="One operator costs a modern server core 5 to 10 µs: Python bytecode and C boundary 1 to 2, argument "
+        "parsing and overloads 0.5 to 1, key computation and jump 0.2 to 0.5, autograd node and tape 1 to 2, allocator "
+        "hit 0.3 to 1, shapes, strides and broadcast 0.5, cudaLaunchKernel 2 to 5.",
         measures="one small add with a tape, amid other operators; a CPU has no launch, so it is held against the "
         "other rows",
         low=_without_launch_ns(0),
@@ -71,7 +88,7 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E2",
-        claimed="A small elementwise kernel takes 2 to 4 µs of GPU time.",
+        claimed="A small elementwise kernel takes 2 to 4 µs of GPU time behind the 5 to 10 µs of its call.",
         measures="the median duration of elementwise kernels in the recorded traces",
         low=2 * US,
         high=4 * US,
@@ -82,7 +99,7 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E3",
-        claimed="A thousand operators cost about 8 ms of CPU whatever the tensors' size.",
+        claimed="A thousand operators cost about 8 ms of CPU per forward pass, whatever the tensors' size.",
         measures="a chain of a thousand adds on 16 elements; with 256 elements beside it",
         low=6 * MS,
         high=10 * MS,
@@ -93,8 +110,8 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E4",
-        claimed="A transformer layer's forward is about 50 to 150 operators unfused, a 32-layer model's step 2,000 to "
-        "5,000.",
+        claimed="A transformer layer's forward is about 50 to 150 operators unfused; a 32-layer model's step is about "
+        "2,000 to 5,000 with backward, which takes eager mode 10 to 40 ms of CPU.",
         measures="operators below autograd in one forward of an encoder layer whose attention is spelled out",
         low=50,
         high=150,
@@ -137,8 +154,8 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E8",
-        claimed="A step takes the larger of host time and device time, so the same code is in another regime at "
-        "another batch size.",
+        claimed="A step takes the larger of operators × CPU time each and the sum of device times, so the same code is "
+        "in another regime at another batch size: one batch size is close to useless as a benchmark.",
         measures="how much of a growth of the batch shows in the time of six linear layers: from 256 to 1,024, less "
         "from 1 to 4 (1 = all of it, 0 = nothing)",
         low=0.5,
@@ -149,10 +166,11 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E9",
-        claimed="Kernels are picked by priority: autocast above autograd, autograd above the backend; modes, "
-        "subclasses and FakeTensor hook in the same way and compose.",
-        measures="share of four checks on a matmul under autocast that come out so: two orders of the path, and what a "
-        "dispatch mode and a FakeTensor are handed",
+        claimed="The dispatcher picks a kernel from the union of the arguments' key sets, plus thread-local includes, "
+        "minus excludes, by priority: autocast above autograd, autograd above the backend; functionalisation, "
+        "subclasses, modes and FakeTensor hook in the same way and compose.",
+        measures="share of six checks that come out so: the union, an exclude, two orders of the path of a matmul "
+        "under autocast, and what a dispatch mode (an include) and a FakeTensor are handed",
         low=1.0,
         high=1.0,
         unit="frac",
@@ -169,10 +187,12 @@ OPERATORS: tuple[Claim, ...] = (
         unit="kernels",
         teaches="Each layer costs a jump of its own.",
         below="one kernel takes it all",
+        contradiction=_dispatch_sum(),
     ),
     Claim(
         id="E11",
-        claimed="Autograd makes a node for every differentiable operator, whether or not backward runs.",
+        claimed="Autograd allocates a node and its edges for every differentiable operator during forward, whether or "
+        "not backward runs.",
         measures="nodes per operator after a forward alone of ten multiplications",
         low=1.0,
         high=1.0,
@@ -183,8 +203,10 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E12",
-        claimed="matmul saves both inputs, relu can save only its output, no_grad saves nothing.",
-        measures="share of four checks on the tape that come out so",
+        claimed="matmul saves both inputs, relu can save only its output; saved tensors are the activation memory, so "
+        "no_grad saves memory and time.",
+        measures="share of five checks that come out so: mm saves two tensors, relu one, which is its output; under "
+        "no_grad mm saves none, and a chain's peak memory is lower (the time is E14)",
         low=1.0,
         high=1.0,
         unit="frac",
@@ -203,7 +225,7 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E14",
-        claimed="Inference without no_grad pays typically 10 to 30 % of the step.",
+        claimed="Inference without no_grad pays typically 10 to 30 % of the step, plus all activation memory.",
         measures="what four small linear layers with relu take longer with a tape, as a share of the time without",
         low=0.10,
         high=0.30,
@@ -214,7 +236,9 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E15",
-        claimed="inference_mode also skips version counters; its tensors cannot be saved for backward later.",
+        claimed="inference_mode is stricter than no_grad: it also skips version counters and view tracking; its "
+        "tensors cannot enter autograd later (today precisely: cannot be saved for backward, nor be updated in place "
+        "outside).",
         measures="share of six checks that come out so: no version counter, views not tracked, w + t works, w * t is "
         "refused, an update outside is refused, a clone works",
         low=1.0,
@@ -225,7 +249,8 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E16",
-        claimed="A graph compiled ahead of time leaves no tape of single operators.",
+        claimed="AOTAutograd traces forward and backward ahead of time, so that no tape is built at run time "
+        "(today precisely: one node for each compiled graph, besides gradient accumulation).",
         measures="nodes that a compiled function of twenty operators leaves, besides accumulation",
         low=0.0,
         high=1.0,
@@ -246,7 +271,7 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E18",
-        claimed="Eager mode makes one allocator request per intermediate.",
+        claimed="Eager mode makes one allocator request per intermediate; planning ahead removes them.",
         measures="requests per operator in a chain of ten",
         low=1.0,
         high=1.0,
@@ -257,7 +282,8 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E19",
-        claimed="An operator costs more amid other operators than in a hot loop.",
+        claimed="Dispatch is a chain of indirect, hard-to-predict jumps through a table that is large and cold beside "
+        "the little real work, so that an operator costs more amid other operators than in a hot loop.",
         measures="an add amid a mix of some thirty other operators, over the same add in a loop of its own",
         low=1.05,
         high=inf,
@@ -267,7 +293,7 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E20",
-        claimed="The cost of finding the key set grows with the number of tensor arguments.",
+        claimed="Computing the key set touches every argument: its cost grows with the number of tensor arguments.",
         measures="what one more tensor argument adds to a call on one element, its parsing and set-up included "
         "(addcmul against neg)",
         low=RESOLVED_NS,
@@ -278,7 +304,8 @@ OPERATORS: tuple[Claim, ...] = (
     ),
     Claim(
         id="E21",
-        claimed="Saved tensors are shared pointers: keeping them costs, and more so when several threads do.",
+        claimed="Saved tensors are shared pointers: counting their references costs, and more so under contention from "
+        "several threads.",
         measures="what saving two tensors adds to an operator (mul against add, both with a tape)",
         low=RESOLVED_NS,
         high=inf,

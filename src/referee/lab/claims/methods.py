@@ -1,0 +1,211 @@
+"""How is each number taken, on what, and where does its range come from? What a reader needs to repeat it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """``how``: operators, shapes, dtypes, and the clock. ``range_from``: where the range comes from, if the course
+    gives no figure. ``untested``: what of the claim nothing here puts to the test."""
+
+    how: str
+    range_from: str = ""
+    untested: str = ""
+
+
+_PAIRS = "the two are timed in turn, block by block, so that drift falls on both; the interval is the difference's"
+
+METHODS: dict[str, Method] = {
+    "M1": Method(
+        how="x @ x, 256 × 256, float32. One clock is read when the last call of a block has returned, the other when "
+        "its result was awaited: their ratio. The interval is that of the second.",
+        range_from="the course says that it is the same; 5 % is the least that would mislead.",
+    ),
+    "M2": Method(
+        how="Live: x @ x as in M1, on the CUDA device; what one synchronise makes of it is held against the device's "
+        "own events. From traces: every kernel whose launch is in the file, its end against the end of "
+        "the call that launched it; and every kernel launched before a "
+        "synchronise, its end against the end of that synchronise. The median over traces counts.",
+        range_from="“almost all of it”: nine tenths.",
+    ),
+    "M3": Method(
+        how="x @ x, 256 × 256, float32, as in M1, on XLA where it is installed and on PyTorch's own lazy backend "
+        "otherwise. The awaited clock materialises each call's own output.",
+        range_from="“almost none”: at most a tenth.",
+    ),
+    "M4": Method(
+        how="torch.add of two vectors of 64 elements, float32, after a warm-up that ends when the series is steady. "
+        "One clock is read around every single call, the other around n calls with one wait behind them. The course's "
+        "own harness takes n = 50; here n is chosen so that a block lasts about 0.15 ms.",
+        range_from="the course says that the fixed cost spreads, not how large it is; 2 % is the least that counts.",
+    ),
+    "M5": Method(
+        how="torch.nn.Linear(512, 512) on a (64, 512) input, float32, with its bias and with a tape; n calls back to "
+        "back, divided by n.",
+        range_from="the course's 0.142 ms, give or take a tenth.",
+    ),
+    "M6": Method(
+        how="Each kernel, copy and fill of a trace is looked up by its correlation id: its launch must be in the "
+        "same file and must not begin after it.",
+        range_from="one timeline: all of it, but for a few rows at the edges of the recording.",
+    ),
+    "M7": Method(
+        how="Linear(64, 64), relu, Linear(64, 8) on a batch of 16, float32: forward, backward, Adam. The very first "
+        "call is timed once (n = 1, so it has no interval of its own); the steady one after a warm-up. Beside it "
+        "steps while torch.profiler records the CPU, each settled.",
+        range_from="the course gives no figure; a fifth for the first step, and 2 % for the skew, are the least "
+        "that would spoil a result.",
+    ),
+    "M8": Method(
+        how="Under torch.autocast in bfloat16. mm (4 × 4) and conv2d are given float32 inputs and must answer in "
+        "bfloat16. sum, softmax, layer_norm, mse_loss and exp are given bfloat16 inputs, as behind a matmul, and must "
+        "answer in float32. Given float32 they would stay in it anyway, which would test nothing.",
+    ),
+    "M9": Method(
+        how="Ten thousand gradients, 2^e with e spread evenly from -40 to -26, seed 0, are rounded to fp16 as they are "
+        "and after multiplication by 2^16, which is GradScaler's first scale. fp16 has nothing below 2^-24, and rounds "
+        "up to 2^-25 to zero.",
+        range_from="“saves them”: all but one in a hundred.",
+        untested="a whole training run; `referee precision TARGET` does that for a model of yours.",
+    ),
+    "M10": Method(
+        how="The gradients of M9, rounded to bf16 (8 bits of exponent as float32, 7 of mantissa; fp16 has 5 and 10).",
+        untested="that bf16 is the native dtype of the TPU path: it takes a TPU. On XLA here a step can be measured in "
+        "bf16 (`referee bench examples/xla_matmul.py:chain --device xla --dtype bfloat16`).",
+    ),
+    "M11": Method(
+        how="A record of a measurement is built seven times with its provenance taken away, replaced by a word, or "
+        "without chip, dtype, shapes or method; each attempt must raise.",
+    ),
+    "E1": Method(
+        how="torch.add(a, a), 8 elements, float32, requires_grad, in turn with some thirty other operators (cold). The "
+        "stages come from calls that stop at successive layers of an add, in a loop of its own (hot), by differences.",
+        range_from="the course's total less its launch, which a CPU has not: the sum of the other rows.",
+    ),
+    "E2": Method(how="Every kernel whose name has “elementwise” in it: the median of each trace, then over traces."),
+    "E3": Method(
+        how="A Python loop of a thousand y = y + x, float32, no tape, on 16 elements; then on 256.",
+        range_from="“about 8 ms”: give or take a quarter.",
+    ),
+    "E4": Method(
+        how="TransformerEncoderLayer(64 wide, 4 heads, 128 in between), batch 2, length 8, float32, no dropout. "
+        "Operators are counted below autograd by a dispatch mode in one call, attention as single operators. The step "
+        "is the layer's forward, a loss and its backward, times 32; no optimizer.",
+        untested="the 10 to 40 ms that the course gives for such a step's CPU time: it is E3's time per operator, "
+        "times this count.",
+    ),
+    "E5": Method(how="The encoder layer of E4 and its mean of squares; operators with backward, less those without."),
+    "E6": Method(
+        how="torch.add on 2^14 to 2^27 float32 elements: events on the device against the time until the call returns; "
+        "the size at which the first becomes the longer is interpolated.",
+    ),
+    "E7": Method(
+        how="The calls cudaLaunchKernel, cuLaunchKernel and their cooperative kin that put a row on a device; graph "
+        "launches apart. The median of each trace, then over traces. A recorded call contains the profiler's own part.",
+    ),
+    "E8": Method(
+        how="Six Linear(64, 64) in a row, float32, forward with a tape, at batches of 1, 4, 16, 64, 256, 1,024. "
+        "The growth of the time over the growth of the batch, both as logarithms, at the two ends.",
+        range_from="two regimes: at least half of the growth must separate the ends.",
+    ),
+    "E9": Method(
+        how="torch.mm on 4 × 4 tensors: the path that the dispatcher's own table gives; what a mode of ours and a "
+        "FakeTensor are handed under autocast (bfloat16); an inference tensor plus one that requires a gradient, which "
+        "only the union of both key sets sends through autograd; and autograd's key excluded by a guard.",
+        untested="functionalisation, torch.compile and a tensor subclass; `referee anatomy OP` shows their paths.",
+    ),
+    "E10": Method(
+        how="Keys with a kernel on the path of torch.mm under autocast and autograd. One dispatch: torch.neg on 8 "
+        "elements through autograd's kernel without a tape, less the same call on an inference tensor, which skips it; "
+        + _PAIRS
+        + ".",
+    ),
+    "E11": Method(how="y = y * x ten times on 8 elements that require a gradient; the tape is read, nothing runs it."),
+    "E12": Method(
+        how="torch.mm and torch.relu on 8 × 8 float32 that require a gradient: what their nodes saved, and how much "
+        "memory a chain of ten relu on 64 Ki elements holds at most, with a tape and under no_grad.",
+    ),
+    "E13": Method(how="y = 2x; z = sum(y * y); y.add_(1) under no_grad; z.backward() must raise."),
+    "E14": Method(
+        how="Four times Linear(64, 64) and relu, batch 8, float32, forward; and one Linear(512, 512) on 64 rows; with "
+        "a tape and under torch.no_grad, whose own cost is outside of the loop; " + _PAIRS + ".",
+        range_from="the course's 10 to 30 %, which is of the step without a tape here.",
+    ),
+    "E15": Method(how="Tensors of 4 elements made under torch.inference_mode, used outside with one that needs grad."),
+    "E16": Method(
+        how="sin(x) * 2 ten times, compiled with torch.compile(backend='aot_eager'), which is AOTAutograd without a "
+        "code generator; then the tape of its output is read.",
+    ),
+    "E17": Method(
+        how="Per-operator idle, fusible memory traffic and allocator work of each trace as `referee trace` prices "
+        "them, added up over the window; the median over traces. A price is a prediction.",
+        range_from="recoverable means more than 1 % of the window.",
+        untested="the fixes themselves; `referee remedy TARGET` applies them and measures.",
+    ),
+    "E18": Method(how="y = y + x ten times on 1,024 float32 elements; requests at the allocator counted in one call."),
+    "E19": Method(
+        how="torch.add(a, a), 8 elements, float32, with a tape: in a loop of its own, and in turn with some thirty "
+        "other operators, whose time is subtracted.",
+        range_from="the course says “more”; 5 % is the least that would mislead.",
+    ),
+    "E20": Method(
+        how="torch.addcmul(a, a, a) less torch.neg(a), by two, on 1 element, float32, no_grad; " + _PAIRS + ". The key "
+        "set alone comes from C++ calls of a probe that compute nothing, with one and with eight tensors.",
+        range_from="the course says “grows”; 10 ns is what a loop here can tell apart.",
+    ),
+    "E21": Method(
+        how="torch.mul and torch.add on 8 elements, float32: what a tape adds to the first (it saves two tensors) less "
+        "what it adds to the second (it saves none). References copied and dropped by C++ threads of a probe.",
+        range_from="the course says “costs”; 10 ns is what a loop here can tell apart, and 1 ns a copy.",
+    ),
+    "D1": Method(
+        how="Window: from the first device row to the last. Any kernel: the union of kernel rows over it, copies not "
+        "counted. Weighted: each kernel by the share of multiprocessors that its blocks can occupy. nvidia-smi itself "
+        "samples over 1/6 to 1 s; traces shorter than that give the share of their whole window.",
+        range_from="the course gives no figure; 5 % more is the least that would mislead.",
+    ),
+    "D2": Method(
+        how="Of each trace: is there a device window; are there self totals of both sides; do steps hold kernels; was "
+        "occupancy recorded? The median over traces of the share answered. The fifth question, the null experiment, "
+        "takes runs at several batch sizes: D5 and E8.",
+        range_from="the course asks for all of them.",
+        untested="that this order finds the cause soonest.",
+    ),
+    "D3": Method(
+        how="Gaps between the end of all device work and the next start, in traces whose verdict is launch-bound: the "
+        "median of each, then over traces.",
+        range_from="“a few µs”: 1 to 10.",
+    ),
+    "D4": Method(
+        how="Self CPU time of all operators and calls, and self device time, as the profiler's own table adds them; "
+        "the verdict of `referee trace` says which regime it was.",
+        range_from="the course says “if … then”: without exception.",
+    ),
+    "D5": Method(
+        how="Four times Linear(32, 32) and relu, float32, at batch 1 and 8; then one Linear(512, 512) at batch 64 and "
+        "512, whose time is work; " + _PAIRS + ".",
+        range_from="“barely”: less than a quarter more for eight times the work, which is 4 % of the growth; a step "
+        "that is work must show more than that.",
+    ),
+    "D6": Method(
+        how="Eight times Linear(64, 64) and GELU at batch 4, float32, no_grad, on CUDA: eager, compiled, captured in a "
+        "CUDA graph, and eager at batch 32; time per sample. torch.compile fuses operators, so fewer are issued; a "
+        "graph issues all of them by one call; a larger batch gives each call more to do.",
+        range_from="each must help, and the order must be the course's.",
+    ),
+    "D7": Method(
+        how="torch.mm of 4,096 × 4,096 says which of two CUDA devices is the faster; torch.mm of 32 × 32 on both, "
+        "n calls back to back.",
+        range_from="slower or the same on the faster device.",
+        untested="the causes that the course gives, one by one: the CPU sets the step, more multiprocessors idle, "
+        "clocks sag, the last partial wave costs a larger share.",
+    ),
+    "D8": Method(
+        how="Linear(64, 64), relu, Linear(64, 64), float32, at batch 1 and 256: samples per second, one over the "
+        "other; " + _PAIRS + ".",
+        range_from="the course gives no figure; a tenth is the least that would change what one rents.",
+    ),
+}
+"""Claim → how its number is taken."""
