@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from referee.cli.main import main
-from referee.lab.claims import BY_ID
+from referee.lab.claims import BY_ID, METHODS
 from referee.records.lab import LabReport
 from referee.records.schema import load
 from referee.report.compose import compose
@@ -109,3 +109,4 @@ def test_the_list_as_json_is_json_alone(capsys: pytest.CaptureFixture[str]) -> N
     listed = json.loads(capsys.readouterr().out)["claims"]
     assert [claim["id"] for claim in listed] == ["M2", "E1"]
     assert listed[1]["claimed"] == BY_ID["E1"].claimed
+    assert listed[1]["how"] == METHODS["E1"].how

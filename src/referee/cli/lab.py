@@ -114,12 +114,22 @@ def _check_paths(paths: list[str]) -> None:
 
 def _list(claims: Sequence[Claim], args: argparse.Namespace) -> int:
     """The claims, in every form that a result has."""
+    from referee.lab.claims import METHODS
     from referee.records.schema import write_atomically
     from referee.report.lab import compose_claims
 
     document = compose_claims([(claim.id, claim.claimed, claim.measures) for claim in claims])
     listed = [
-        {"id": c.id, "claimed": c.claimed, "measures": c.measures, "unit": c.unit, "low": low, "high": high}
+        {
+            "id": c.id,
+            "claimed": c.claimed,
+            "measures": c.measures,
+            "how": METHODS[c.id].how,
+            "range_from": METHODS[c.id].range_from,
+            "unit": c.unit,
+            "low": low,
+            "high": high,
+        }
         for c in claims
         for low, high in [c.bounds]
     ]
