@@ -90,6 +90,13 @@ def test_the_gaps_are_those_between_the_launches(op_ns: int, outcome: str) -> No
     assert (found.measured, found.outcome) == (pytest.approx(op_ns + 4_000 - 2_000, rel=0.1), outcome)
 
 
+@pytest.mark.parametrize(("kernel_ns", "outcome"), [(500, "differs"), (2_000, "holds")])
+def test_the_median_kernel_of_launch_bound_traces_counts(kernel_ns: int, outcome: str) -> None:
+    found = row("D3", laboratory(recorded=(simulated(op_ns=4_000, kernel_ns=kernel_ns),)))
+    assert found.outcome == outcome
+    assert ("The median kernel of launch-bound traces: 500 ns is below" in found.why) == (outcome == "differs")
+
+
 def test_a_window_that_is_not_launch_bound_has_no_gaps_to_tell_of() -> None:
     found = row("D3", laboratory(recorded=(simulated(op_ns=2_000, kernel_ns=100_000),)))
     assert (found.outcome, found.measured) == ("needs-device", None)

@@ -11,6 +11,7 @@ import numpy as np
 
 from referee.errors import CannotTell
 from referee.graph.work import work_by_device
+from referee.lab.claims.diagnosing import FEW_NS
 from referee.lab.claims.measuring import ENDED_FRAC
 from referee.lab.claims.operators import GRAPH_NS
 from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, counted
@@ -94,7 +95,11 @@ def unfinished(lab: Laboratory) -> Reading:
         return late / linked if linked else None
 
     found = _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
-    return replace(found, parts=(_synchronised(lab),))
+    mended = _synchronised(lab)
+    note = (
+        "" if mended.value is None else f"When a synchronise returned, {format_frac(mended.value)} of them had ended."
+    )
+    return replace(found, note=note, parts=(mended,))
 
 
 def _synchronised(lab: Laboratory) -> Part:
@@ -236,7 +241,20 @@ def gaps(lab: Laboratory) -> Reading:
         between = [work.busy[0][1:] - work.busy[1][:-1] for work in works]
         return np.concatenate([np.asarray(gap, dtype=np.float64) for gap in between])
 
-    return _typical([(recorded, one(recorded)) for recorded in lab.recorded], "a launch-bound window")
+    found = _typical([(recorded, one(recorded)) for recorded in lab.recorded], "a launch-bound window")
+    bound = [recorded for recorded in lab.recorded if recorded.report.verdict.regime == "launch-bound"]
+    kernels = _over_traces([(recorded, recorded.report.totals.median_kernel_ns) for recorded in bound], "a kernel")
+    part = Part(
+        name="the median kernel of launch-bound traces",
+        value=kernels.value,
+        low=kernels.low,
+        high=kernels.high,
+        claimed_low=FEW_NS[0],
+        claimed_high=FEW_NS[1],
+    )
+    counts = sorted(recorded.report.totals.kernels for recorded in bound)
+    note = f"Their median kernel takes {format_ns(kernels.value)}; they hold {counts[0]:,} to {counts[-1]:,} kernels."
+    return replace(found, note=note, parts=(part,))
 
 
 def totals(lab: Laboratory) -> Reading:

@@ -6,6 +6,9 @@ from math import inf
 
 from referee.lab.claims.claim import US, Claim
 
+FEW_NS = (1 * US, 10 * US)
+"""A few microseconds."""
+
 BARELY = 1.25
 """Eight times the batch: below this the step barely moves."""
 
@@ -38,8 +41,8 @@ DIAGNOSING: tuple[Claim, ...] = (
         claimed="Gaps of a few µs between kernels are the mark of launch-bound execution; thousands of kernels with a "
         "median of a few µs are diagnostic alone.",
         measures="the median gap between kernels in those recorded traces that are launch-bound",
-        low=1 * US,
-        high=10 * US,
+        low=FEW_NS[0],
+        high=FEW_NS[1],
         unit="ns",
         teaches="Gaps that repeat at every kernel are the host's pace.",
         below="the device hardly waits",

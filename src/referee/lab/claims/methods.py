@@ -175,8 +175,9 @@ METHODS: dict[str, Method] = {
     ),
     "D3": Method(
         how="Gaps between the end of all device work and the next start, in traces whose verdict is launch-bound: the "
-        "median of each, then over traces.",
+        "median of each, then over traces; and the median kernel of each.",
         range_from="“a few µs”: 1 to 10.",
+        untested="whether other traces show the same marks: these were chosen by their verdict.",
     ),
     "D4": Method(
         how="Self CPU time of all operators and calls, and self device time, as the profiler's own table adds them; "

@@ -58,6 +58,9 @@ TERMS: dict[str, str] = {
     "contention": "several want the same thing at once",
     "independent": "of blocks: neighbours are alike, and tell less than as many that have nothing in common",
     "sag": "a chip's clock is lowered where it is hot, or draws all the power it may",
+    "FLOP": "one addition or multiplication of floating-point numbers",
+    "replay": "issue a captured graph again as it was recorded",
+    "bytecode": "what Python's interpreter runs",
     "wave": "the blocks of a kernel that run at once; the last may fill only some multiprocessors",
 }
 """Term → what it means, in one line. In the order of the list the first match of a word counts."""
