@@ -262,6 +262,19 @@ def test_a_row_never_makes_room_for_its_own_launch() -> None:
     assert answer.replay_error_frac == pytest.approx(0, abs=0.005)
 
 
+def test_no_moment_keeps_a_time_of_its_own() -> None:
+    """A second thread that nothing recorded started, and a row without a launch: halved with everything else."""
+    build = TraceBuilder()
+    build.launch("cudaLaunchKernel", 0, 5 * US, correlation=1, thread=1)
+    build.kernel("gemm", 10 * US, 20 * US, stream=7, correlation=1)
+    build.launch("cudaLaunchKernel", 4_000 * US, 5 * US, correlation=2, thread=2)
+    build.kernel("gemm", 4_010 * US, 20 * US, stream=8, correlation=2)
+    build.kernel("stray", 6_000 * US, 20 * US, stream=9)
+    answer = ask(build.build(), [make.host_speed(2.0)])
+    assert answer.replay_error_frac == 0
+    assert answer.response.all_half == pytest.approx(0.5, abs=0.001)
+
+
 def test_threads_that_wait_for_the_device_are_not_tied_to_what_others_do_meanwhile() -> None:
     build = TraceBuilder()
     build.launch("cudaLaunchKernel", 0, 5 * US, correlation=1, thread=1)

@@ -77,11 +77,11 @@ def is_stiff(response: Response, busy_frac: float | None) -> bool:
 
 def longest_halved(graph: Graph, trace: Trace) -> Halved:
     """Replay with every device row in half its time, and take the longest chain apart."""
-    base = schedule(graph, anchored=False)
+    base = schedule(graph)
     starts, ends = device_moments(graph)
     base_ns = max(1, int(base.time_ns[ends].max() - base.time_ns[starts].min()))
     halved_ns = np.where(graph.kind == EdgeKind.DEVICE, graph.weight_ns // 2, graph.weight_ns)
-    plan = schedule(graph, weight_ns=halved_ns, anchored=False)
+    plan = schedule(graph, weight_ns=halved_ns)
     edges = chain_to(graph, plan, int(ends[np.argmax(plan.time_ns[ends])]))
     # What lies before the first device row is not in the window.
     edges = edges[plan.time_ns[graph.target[edges]] > int(plan.time_ns[starts].min())]

@@ -87,9 +87,9 @@ def ranked(answer: WhatIf) -> WhatIf:
     return replace(answer, edits=tuple(edits), together=None)
 
 
-def _length(subject: Subject, weights: Weights, *, anchored: bool = True) -> int:
-    """The replayed window. What has no predecessor keeps its recorded time, unless all times are scaled."""
-    plan = schedule(subject.graph, weight_ns=np.rint(weights).astype(np.int64), anchored=anchored)
+def _length(subject: Subject, weights: Weights) -> int:
+    """The replayed window."""
+    plan = schedule(subject.graph, weight_ns=np.rint(weights).astype(np.int64))
     return _window(subject.graph, plan.time_ns)
 
 
@@ -102,16 +102,16 @@ def _window(graph: Graph, time_ns: IntColumn) -> int:
 
 
 def _response(subject: Subject, weights: Weights) -> Response:
-    base_ns = max(1, _length(subject, weights, anchored=False))
+    base_ns = max(1, _length(subject, weights))
 
     def halved(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> float:
-        return _length(subject, np.where(mask, weights / 2, weights), anchored=False) / base_ns
+        return _length(subject, np.where(mask, weights / 2, weights)) / base_ns
 
     return Response(
         all_half=halved(np.ones(weights.size, dtype=bool)),
         device_half=halved(subject.device()),
         host_half=halved(subject.host),
-        device_gone=_length(subject, np.where(subject.device(), 0, weights), anchored=False) / base_ns,
+        device_gone=_length(subject, np.where(subject.device(), 0, weights)) / base_ns,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from referee.graph.build import SLACK_NS, EdgeKind, Graph
 from referee.graph.work import MOST_LATENCY_NS, work_by_device
-from referee.trace.columns import NONE, BoolColumn, IntColumn, Trace
+from referee.trace.columns import DEVICE_KINDS, NONE, BoolColumn, IntColumn, Trace
 from referee.units import NS_PER_US
 
 LONG_LAUNCH = 3.0
@@ -36,8 +36,32 @@ def tighten(graph: Graph, trace: Trace) -> Graph:
     order = np.argsort(graph.time_ns[ends], kind="stable")
     ends = ends[order]
     if not ends.size:
+        return _rooted(graph, trace)
+    return _rooted(_other_streams(_full_queues(graph, trace, ends), trace, ends), trace)
+
+
+def _rooted(graph: Graph, trace: Trace) -> Graph:
+    """One beginning: what nothing recorded comes before follows the first moment after as long as it did.
+
+    So no moment keeps a time of its own: a thread's first row is behind a gap, as its later ones are.
+    """
+    follows = np.zeros(len(graph), dtype=bool)
+    follows[graph.target] = True
+    roots = np.flatnonzero(~follows)
+    if roots.size < 2:
         return graph
-    return _other_streams(_full_queues(graph, trace, ends), trace, ends)
+    first = roots[np.argmin(graph.time_ns[roots])]
+    roots = roots[roots != first]
+    on_device = np.isin(trace.rows.kind[graph.row[roots]], DEVICE_KINDS)
+    kind = np.where(on_device, int(EdgeKind.LAUNCH), int(EdgeKind.GAP))
+    return _joined(
+        graph,
+        graph.weight_ns,
+        np.full(roots.size, first),
+        roots,
+        graph.time_ns[roots] - graph.time_ns[first],
+        kind=kind,
+    )
 
 
 def _full_queues(graph: Graph, trace: Trace, ends: IntColumn) -> Graph:
@@ -158,15 +182,25 @@ def _latencies(graph: Graph, trace: Trace) -> IntColumn:
     return found
 
 
-def _joined(graph: Graph, weight_ns: IntColumn, source: IntColumn, target: IntColumn, added_ns: IntColumn) -> Graph:
-    """The graph with other weights and more edges, which stand for order."""
+def _joined(
+    graph: Graph,
+    weight_ns: IntColumn,
+    source: IntColumn,
+    target: IntColumn,
+    added_ns: IntColumn,
+    *,
+    kind: IntColumn | None = None,
+) -> Graph:
+    """The graph with other weights and more edges, which stand for order unless they are of another ``kind``."""
     size = source.size
+    if kind is None:
+        kind = np.full(size, int(EdgeKind.EVENT), dtype=np.int64)
     return replace(
         graph,
         source=np.concatenate((graph.source, source)),
         target=np.concatenate((graph.target, target)),
         weight_ns=np.concatenate((weight_ns, added_ns)),
-        kind=np.concatenate((graph.kind, np.full(size, int(EdgeKind.EVENT), dtype=np.int64))),
+        kind=np.concatenate((graph.kind, kind)),
         owner=np.concatenate((graph.owner, np.full(size, NONE, dtype=np.int64))),
     )
 
