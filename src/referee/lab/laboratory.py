@@ -179,7 +179,7 @@ def blocks_of(found: Measurement) -> str:
 
 def counted(value: float, **figures: Scalar) -> Reading:
     """What was counted is exact: the interval is the number itself."""
-    return Reading(value=float(value), low=float(value), high=float(value), figures=figures, taken="counted, once")
+    return Reading(value=float(value), low=float(value), high=float(value), figures=figures, taken="1 (counted)")
 
 
 def share(checks: Mapping[str, bool]) -> Reading:

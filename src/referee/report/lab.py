@@ -146,33 +146,19 @@ def _span(low: float | None, high: float | None, unit: str) -> str:
 
 
 def _entry(row: LabRow) -> Entry:
-    if row.measured is not None:
-        number, span = _quantity(row.measured, row.unit), _span(row.low, row.high, row.unit)
-        where = "From traces" if row.basis == "recorded" else "Measured here"
-        exact = row.low == row.measured == row.high
-        interval = "counted" if exact else "to all digits shown" if number == span else f"interval {span}"
-        measured = f"{where}: {number} ({interval}), {row.measures}."
-    else:
-        measured = f"Not measured here: {row.measures}."
     return Entry(
-        title=f"{row.id}: {row.claimed}",
-        figure=_WORDS[row.outcome],
-        against=f"true if the number is {claimed_range(row)}{_from(row)}",
-        text=measured,
-        lines=_lines(row),
-        tone=_TONES[row.outcome],
+        title=f"{row.id}: {row.claimed}", figure=_WORDS[row.outcome], lines=_lines(row), tone=_TONES[row.outcome]
     )
-
-
-def _from(row: LabRow) -> str:
-    return f" ({row.range_from.rstrip('.')})" if row.range_from else ""
 
 
 def _lines(row: LabRow) -> tuple[Fact, ...]:
     """What it takes to repeat the claim to somebody else, and the measurement on another machine."""
-    how = f"{row.how} n: {row.taken}." if row.taken else row.how
+    reason = f" ({row.range_from.rstrip('.')})" if row.range_from else ""
     given = (
-        ("How", how),
+        ("The number", f"{row.measures}."),
+        ("True if it is", f"{claimed_range(row)}{reason}."),
+        ("Found in traces" if row.basis == "recorded" else "Found here", _found(row)),
+        ("How", f"{row.how} n: {row.taken}." if row.taken else row.how),
         (_WHY[row.outcome], row.why),
         ("The course contradicts itself", row.contradiction),
         ("Not tested here", f"{row.untested[:1].upper()}{row.untested[1:]}"),
@@ -183,6 +169,15 @@ def _lines(row: LabRow) -> tuple[Fact, ...]:
     return tuple(
         Fact(label=label, value=value, tone="note" if label == "Words" else "plain") for label, value in given if value
     )
+
+
+def _found(row: LabRow) -> str:
+    if row.measured is None:
+        return ""
+    number, span = _quantity(row.measured, row.unit), _span(row.low, row.high, row.unit)
+    exact = row.low == row.measured == row.high
+    interval = "counted" if exact else "to all digits shown" if number == span else f"interval {span}"
+    return f"{number} ({interval})."
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """``how``: operators, shapes, dtypes, and the clock. ``range_from``: where the range comes from, if the course
-    gives no figure. ``untested``: what of the claim nothing here puts to the test."""
+    """how: operators, shapes, dtypes, and the clock. range_from: where the range comes from, if the course
+    gives no figure. untested: what of the claim nothing here puts to the test."""
 
     how: str
     range_from: str = ""
@@ -68,12 +68,12 @@ METHODS: dict[str, Method] = {
         "and after multiplication by 2^16, which is GradScaler's first scale. fp16 has nothing below 2^-24, and rounds "
         "up to 2^-25 to zero.",
         range_from="“saves them”: all but one in a hundred.",
-        untested="a whole training run; `referee precision TARGET` does that for a model of yours.",
+        untested="a whole training run; referee precision TARGET does that for a model of yours.",
     ),
     "M10": Method(
         how="The gradients of M9, rounded to bf16 (8 bits of exponent as float32, 7 of mantissa; fp16 has 5 and 10).",
         untested="that bf16 is the native dtype of the TPU path: it takes a TPU. On XLA here a step can be measured in "
-        "bf16 (`referee bench examples/xla_matmul.py:chain --device xla --dtype bfloat16`).",
+        "bf16 (referee bench examples/xla_matmul.py:chain --device xla --dtype bfloat16).",
     ),
     "M11": Method(
         how="A record of a measurement is built seven times with its provenance taken away, replaced by a word, or "
@@ -114,7 +114,7 @@ METHODS: dict[str, Method] = {
         how="torch.mm on 4 × 4 tensors: the path that the dispatcher's own table gives; what a mode of ours and a "
         "FakeTensor are handed under autocast (bfloat16); an inference tensor plus one that requires a gradient, which "
         "only the union of both key sets sends through autograd; and autograd's key excluded by a guard.",
-        untested="functionalisation, torch.compile and a tensor subclass; `referee anatomy OP` shows their paths.",
+        untested="functionalisation, torch.compile and a tensor subclass; referee anatomy OP shows their paths.",
     ),
     "E10": Method(
         how="Keys with a kernel on the path of torch.mm under autocast and autograd. One dispatch: torch.neg on 8 "
@@ -139,10 +139,10 @@ METHODS: dict[str, Method] = {
         "code generator; then the tape of its output is read.",
     ),
     "E17": Method(
-        how="Per-operator idle, fusible memory traffic and allocator work of each trace as `referee trace` prices "
+        how="Per-operator idle, fusible memory traffic and allocator work of each trace as referee trace prices "
         "them, added up over the window; the median over traces. A price is a prediction.",
         range_from="recoverable means more than 1 % of the window.",
-        untested="the fixes themselves; `referee remedy TARGET` applies them and measures.",
+        untested="the fixes themselves; referee remedy TARGET applies them and measures.",
     ),
     "E18": Method(how="y = y + x ten times on 1,024 float32 elements; requests at the allocator counted in one call."),
     "E19": Method(
@@ -181,7 +181,7 @@ METHODS: dict[str, Method] = {
     ),
     "D4": Method(
         how="Self CPU time of all operators and calls, and self device time, as the profiler's own table adds them; "
-        "the verdict of `referee trace` says which regime it was.",
+        "the verdict of referee trace says which regime it was.",
         range_from="the course says “if … then”: without exception.",
     ),
     "D5": Method(
