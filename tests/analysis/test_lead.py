@@ -5,13 +5,22 @@ from __future__ import annotations
 import pytest
 
 from referee.analysis.evidence import judge
-from referee.analysis.idle import CAUSES
+from referee.analysis.idle import CAUSES, Gaps, sum_idle
+from referee.analysis.lead import charge_latency, charge_waits, most_owed_ns
+from referee.analysis.regime import decide_by_shares, is_settled
+from referee.analysis.shares import share_out
 from referee.analysis.study import Study
 from referee.testing import Workload, draw_workload, limit_of, simulate
 from referee.testing.workloads import KINDS
 from referee.trace.builder import TraceBuilder
 
 US = 1_000
+
+
+def charged(study: Study) -> tuple[Gaps, ...]:
+    """All that late launches and waits cost, whether or not it could name another regime."""
+    return charge_waits(study.trace, study.works, charge_latency(study.works, study.gaps))
+
 
 COLLECTIVE = Workload(op_ns=20_000, kernel_ns=2_000, sync_every=10, after_sync_ns=10_000, collective_ns=3_000_000)
 """The first wait in a step is for a collective: 3 ms in which the host would have run 100 operators ahead."""
@@ -34,17 +43,17 @@ def test_later_gaps_are_owed_to_the_wait_until_the_lead_is_used_up() -> None:
     for number in range(3):
         launched(builder, 155 + 50 * number, (165 + 50 * number, 5))
     study = Study(builder.build())
-    rule, charged = study.gaps[0], study.charged[0]
+    rule, owed = study.gaps[0], charged(study)[0]
     assert rule.synchronised_ns.tolist() == [55 * US, 0, 0]
-    assert charged.synchronised_ns.tolist() == [55 * US, 35 * US, 0]
-    assert charged.per_op_ns.tolist() == [0, 10 * US, 45 * US]
+    assert owed.synchronised_ns.tolist() == [55 * US, 35 * US, 0]
+    assert owed.per_op_ns.tolist() == [0, 10 * US, 45 * US]
     assert study.idle.synchronised_ns == 55 * US
 
 
 def test_a_wait_without_a_lead_to_lose_costs_its_own_gap_alone() -> None:
     """The host is late with every launch: each wait lasts as long as the kernel, and no more is lost."""
     study = Study(simulate(Workload(op_ns=40_000, kernel_ns=3_000, sync_every=1)).trace)
-    assert study.charged[0].synchronised_ns.sum() == pytest.approx(study.idle.synchronised_ns, rel=0.05)
+    assert charged(study)[0].synchronised_ns.sum() == pytest.approx(study.idle.synchronised_ns, rel=0.05)
 
 
 def test_waits_in_collectives_name_the_regime_that_the_rerun_without_them_names() -> None:
@@ -59,7 +68,7 @@ def test_waits_in_collectives_name_the_regime_that_the_rerun_without_them_names(
 @pytest.mark.parametrize("seed", range(0, 6 * len(KINDS), 5))
 def test_causes_sum_to_each_gap_after_charging(seed: int) -> None:
     study = Study(simulate(draw_workload(seed), seed=seed).trace)
-    for gaps in study.charged:
+    for gaps in charged(study):
         parts = [gaps.cause(name) for name in CAUSES]
         assert min(int(part.min(initial=0)) for part in parts) >= 0
         assert (sum(parts) == gaps.length_ns).all()
@@ -73,12 +82,26 @@ def test_a_late_launch_costs_its_own_latency_and_not_the_median_of_all() -> None
     study = Study(builder.build())
     assert study.works[0].latency_ns == 6 * US
     assert study.idle.other_ns == 2 * 3 * US
-    assert study.charged[0].other_ns.sum() == 0
-    assert study.charged[0].per_op_ns.sum() == study.totals.idle_ns
+    assert charged(study)[0].other_ns.sum() == 0
+    assert charged(study)[0].per_op_ns.sum() == study.totals.idle_ns
 
 
 def test_what_takes_longer_than_a_launch_is_not_the_launchs() -> None:
     builder = launched(launched(TraceBuilder(), 0, (8, 2)), 100, (108, 2))
     study = Study(launched(builder, 200, (260, 2)).build())
     assert study.idle.other_ns > 0
-    assert study.charged[0].other_ns.sum() == study.idle.other_ns
+    assert charged(study)[0].other_ns.sum() == study.idle.other_ns
+
+
+@pytest.mark.parametrize("seed", range(2, 8 * len(KINDS), 3))
+def test_what_counts_as_settled_is_named_the_same_after_the_replay(seed: int) -> None:
+    study = Study(simulate(draw_workload(seed), seed=seed).trace)
+    late = charge_latency(study.works, study.gaps)
+    moved = charge_waits(study.trace, study.works, late)
+    before, after = (
+        share_out(study.trace, g, totals=study.totals, idle=sum_idle(g), timeline=study.timeline) for g in (late, moved)
+    )
+    owed_ns = sum_idle(moved).synchronised_ns - study.idle.synchronised_ns
+    assert owed_ns <= most_owed_ns(study.trace, study.works, late)
+    if is_settled(before, owed_ns):
+        assert decide_by_shares(before).regime == decide_by_shares(after).regime

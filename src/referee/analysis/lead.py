@@ -13,30 +13,36 @@ The causes of idle time look at one gap at a time. Two things need more than tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from referee.analysis.idle import Gaps
 from referee.graph.unwaited import Unwaited, removable, unwaited
-from referee.graph.waits import find_waits
+from referee.graph.waits import Waits, find_waits
 from referee.graph.work import MOST_LATENCY_NS, Work
-from referee.trace.columns import IntColumn, Trace
+from referee.trace.columns import BoolColumn, IntColumn, Trace
 
 GIVES_WAY = ("per_op", "pause", "one_off", "allocator", "loader")
 """Host-starved causes, in the order in which they give way to a wait: as for the gap right behind it."""
 
-LEAST_FRAC = 0.01
-"""Less of the window than this names no regime: waits that were no longer are not replayed."""
+
+def charge_latency(works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, ...]:
+    """The same gaps with the latency of late launches charged to them. Sums over causes stay what they were."""
+    return tuple(_charge_latency(work, g) for work, g in zip(works, gaps, strict=True))
 
 
-def charge(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, ...]:
-    """The same gaps, with late launches' latency and the lead that waits took charged to what caused them.
+def most_owed_ns(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> int:
+    """At most how much of the host's idle time :func:`charge_waits` can charge to waits, over all devices."""
+    return sum(_Owed.of(trace, work, g).most_ns for work, g in zip(works, gaps, strict=True))
 
-    Sums over causes stay what they were in each gap. Assumes that the host would have done the same work without the
-    waits, in the same time.
+
+def charge_waits(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, ...]:
+    """The same gaps with the lead that waits took charged to them. Sums over causes stay what they were.
+
+    Assumes that the host would have done the same work without the waits, in the same time.
     """
-    return tuple(_charge_waits(trace, work, _charge_latency(work, g)) for work, g in zip(works, gaps, strict=True))
+    return tuple(_charge_waits(trace, work, g) for work, g in zip(works, gaps, strict=True))
 
 
 def _charge_latency(work: Work, gaps: Gaps) -> Gaps:
@@ -52,22 +58,40 @@ def _charge_latency(work: Work, gaps: Gaps) -> Gaps:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Owed:
+    """What the waits of one device may have cost beyond the gaps right behind them."""
+
+    waits: Waits
+    without: BoolColumn
+    starved_ns: IntColumn
+    explained_ns: IntColumn
+    most_ns: int
+
+    @staticmethod
+    def of(trace: Trace, work: Work, gaps: Gaps) -> _Owed:
+        starved_ns = np.sum([gaps.cause(name) for name in GIVES_WAY], axis=0)
+        waits = find_waits(trace, work)
+        without = removable(work, waits)
+        # Behind the last launch nothing is left to be late.
+        counts = without & (waits.start_ns < work.launch_start_ns.max(initial=0))
+        waited_ns = int((waits.end_ns - waits.start_ns)[counts].sum())
+        explained_ns = np.where(np.isin(gaps.wait, waits.rows[without]), gaps.synchronised_ns, 0)
+        most_ns = max(0, min(waited_ns - int(explained_ns.sum()), int(starved_ns.sum())))
+        return _Owed(waits, without, starved_ns, explained_ns, most_ns)
+
+
 def _charge_waits(trace: Trace, work: Work, gaps: Gaps) -> Gaps:
-    starved_ns = np.sum([gaps.cause(name) for name in GIVES_WAY], axis=0)
-    waits = find_waits(trace, work)
-    without = removable(work, waits)
-    waited_ns = int((waits.end_ns - waits.start_ns)[without].sum())
-    explained_ns = np.where(np.isin(gaps.wait, waits.rows[without]), gaps.synchronised_ns, 0)
-    most_ns = min(waited_ns - int(explained_ns.sum()), int(starved_ns.sum()))
-    if most_ns < LEAST_FRAC * work.window_ns:
+    owed = _Owed.of(trace, work, gaps)
+    if not owed.most_ns:
         return gaps
-    run = unwaited(trace, work, waits, without=without)
-    left_ns = _idle_before(run)
-    owed_ns = min(int(gaps.length_ns.sum() - left_ns.sum() - explained_ns.sum()), most_ns)
-    if owed_ns <= 0:
+    left_ns = _idle_before(unwaited(trace, work, owed.waits, without=owed.without))
+    saved_ns = int(gaps.length_ns.sum() - left_ns.sum() - owed.explained_ns.sum())
+    if saved_ns <= 0:
         return gaps
     mine_ns = left_ns[np.searchsorted(work.rows, gaps.row)]
-    return _move(gaps, _portions(owed_ns, np.clip(gaps.length_ns - mine_ns - explained_ns, 0, starved_ns)))
+    shown_ns = np.clip(gaps.length_ns - mine_ns - owed.explained_ns, 0, owed.starved_ns)
+    return _move(gaps, _portions(min(saved_ns, owed.most_ns), shown_ns))
 
 
 def _idle_before(run: Unwaited) -> IntColumn:

@@ -116,3 +116,24 @@ def decide_by_shares(shares: Shares) -> Decision:
 
 def _words(share: Share) -> str:
     return f"{share.name} {format_frac(share.frac)} of the window"
+
+
+_STARVED = frozenset({"per-op", "loader", "first-time costs", "recurring allocator", "pauses"})
+"""The losses from which a wait's cost may have to be taken."""
+
+
+def is_settled(shares: Shares, owed_ns: int) -> bool:
+    """Whether the regime stays what it is however much of ``owed_ns`` goes from the host's losses to *synchronised*.
+
+    A careful answer: what is not settled by it may still turn out the same.
+    """
+    owed = owed_ns / max(shares.window_ns, 1)
+    low = {s.name: s.frac - (owed if s.name in _STARVED else 0.0) for s in shares.losses}
+    high = {s.name: s.frac + (owed if s.name == "synchronised" else 0.0) for s in shares.losses}
+    first, *others = shares.losses
+    least, most = low[first.name], high[first.name]
+    rival = max(high[other.name] for other in others)
+    if most < NAMES_FRAC and rival < NAMES_FRAC:
+        return True
+    clear = least >= CLEAR_PER_OP_FRAC or most < CLEAR_PER_OP_FRAC or first.name != "per-op"
+    return clear and least >= NAMES_FRAC and rival < max(NAMES_FRAC, RIVAL_FRAC * least)

@@ -8,11 +8,11 @@ from referee.analysis.critical import critical_path
 from referee.analysis.idle import Gaps, find_gaps, sum_idle
 from referee.analysis.kernels import top_kernels
 from referee.analysis.law import apply_law
-from referee.analysis.lead import charge
+from referee.analysis.lead import charge_latency, charge_waits, most_owed_ns
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
-from referee.analysis.regime import decide_by_shares, what_is_missing
+from referee.analysis.regime import decide_by_shares, is_settled, what_is_missing
 from referee.analysis.roofline import Roofline, roofline
 from referee.analysis.shares import Shares, share_out
 from referee.analysis.step_regimes import with_regimes
@@ -78,8 +78,12 @@ class Study:
 
     @cached_property
     def charged(self) -> tuple[Gaps, ...]:
-        """The same intervals with all that the waits cost charged to them: what the regime is named from."""
-        return charge(self.trace, self.works, self.gaps)
+        """The same intervals as the regime sees them: with late launches' own latency, and with all that waits cost,
+        as far as that could name another one."""
+        late = charge_latency(self.works, self.gaps)
+        owed_ns = most_owed_ns(self.trace, self.works, late)
+        settled = not owed_ns or is_settled(self._share_out(late), owed_ns)
+        return late if settled else charge_waits(self.trace, self.works, late)
 
     @cached_property
     def totals(self) -> Totals:
