@@ -48,6 +48,22 @@ def with_layer(**fields: int) -> Laboratory:
     return lab(nn=SimpleNamespace(TransformerEncoderLayer=lambda *_, **__: Layer(**fields)))
 
 
+@pytest.fixture(autouse=True)
+def some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a layer's step takes is planted: 32 of them are in the middle of what the course says."""
+    ns = 25e6 / 32
+    monkeypatch.setattr(structure, "step_time", lambda *_: Reading(value=ns, low=ns, high=ns))
+
+
+@pytest.mark.parametrize(("ms", "outcome"), [(5, "differs"), (30, "holds"), (50, "differs")])
+def test_the_time_of_a_step_counts(ms: float, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = ms * 1e6 / 32
+    monkeypatch.setattr(structure, "step_time", lambda *_: Reading(value=each, low=each, high=each))
+    found = row("E4", with_layer(forward=100, differentiable=5))
+    assert found.outcome == outcome
+    assert ("The time of 32 layers' step: " in found.why) == (outcome == "differs")
+
+
 @pytest.mark.parametrize(("forward", "outcome"), [(20, "differs"), (100, "holds"), (300, "differs")])
 def test_the_operators_of_a_layer_are_counted(forward: int, outcome: str) -> None:
     found = row("E4", with_layer(forward=forward, differentiable=5))

@@ -14,9 +14,11 @@ from referee.anatomy.tape import read_tape
 from referee.device.memory import measure_memory
 from referee.device.observe import Observation, observe
 from referee.errors import CannotTell
-from referee.lab.claims.operators import DISPATCH_NS, LAYERS, STEP_OPS
+from referee.lab.claims.claim import MS
+from referee.lab.claims.operators import DISPATCH_NS, LAYERS, STEP_MS, STEP_OPS
 from referee.lab.eager import redispatch
 from referee.lab.laboratory import Laboratory, Part, Reading, counted, share
+from referee.lab.measuring import timed
 from referee.units import format_bytes, format_ns
 
 _CHAIN = 10
@@ -64,9 +66,11 @@ def layer_operators(lab: Laboratory) -> Reading:
     step()
     seen, fused = _watched(lab, unfused), _watched(lab, lambda: layer(x))
     whole = LAYERS * _watched(lab, step).n_ops
-    note = f"{fused.n_ops} with a fused attention; {LAYERS} such layers with backward make {whole:,} operators."
-    low, high = STEP_OPS
-    part = Part(
+    spent = step_time(lab, step)
+    note = f"{fused.n_ops} with a fused attention; {LAYERS} such layers with backward make {whole:,} operators, "
+    note += f"which take this CPU {format_ns(LAYERS * spent.value)}."
+    (low, high), (shortest, longest) = STEP_OPS, STEP_MS
+    operators = Part(
         name=f"the step of {LAYERS} layers",
         value=whole,
         low=whole,
@@ -75,8 +79,21 @@ def layer_operators(lab: Laboratory) -> Reading:
         claimed_high=high,
         unit="operators",
     )
-    found = counted(seen.n_ops, kinds=len(seen.ops), fused=fused.n_ops, step=whole)
-    return replace(found, note=note, parts=(part,))
+    duration = Part(
+        name=f"the time of {LAYERS} layers' step",
+        value=LAYERS * spent.value,
+        low=LAYERS * spent.low,
+        high=LAYERS * spent.high,
+        claimed_low=shortest * MS,
+        claimed_high=longest * MS,
+    )
+    found = counted(seen.n_ops, kinds=len(seen.ops), fused=fused.n_ops, step=whole, step_ns=duration.value)
+    return replace(found, note=note, parts=(operators, duration))
+
+
+def step_time(lab: Laboratory, step: Callable[[], object]) -> Reading:
+    """What one layer's step takes, issued eagerly."""
+    return timed(lab.time(step))
 
 
 def backward_operators(lab: Laboratory) -> Reading:

@@ -92,9 +92,8 @@ METHODS: dict[str, Method] = {
     "E4": Method(
         how="TransformerEncoderLayer(64 wide, 4 heads, 128 in between), batch 2, length 8, float32, no dropout. "
         "Operators are counted below autograd by a dispatch mode in one call, attention as single operators. The step "
-        "is the layer's forward, a loss and its backward, times 32; no optimizer.",
-        untested="the 10 to 40 ms that the course gives for such a step's CPU time: it is E3's time per operator, "
-        "times this count.",
+        "is the layer's forward, a loss and its backward, times 32; no optimizer. Its time is settled, after a "
+        "warm-up; at these sizes nearly all of it is the issuing of operators.",
     ),
     "E5": Method(how="The encoder layer of E4 and its mean of squares; operators with backward, less those without."),
     "E6": Method(
