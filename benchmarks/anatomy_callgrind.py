@@ -166,11 +166,15 @@ def main() -> None:
             ", ".join(f"{s} {of[s]:.0f}" for s in top)
             for top, of in zip(first, (timed[name], counted[name]), strict=True)
         ]
-        rows.append((name, rank, *words, "yes" if good else "NO"))
+        apart = [
+            f"{of[top[1]] / max(of[top[2]], 1):.2f}"
+            for top, of in zip(first, (timed[name], counted[name]), strict=True)
+        ]
+        rows.append((name, rank, *words, " / ".join(apart), "yes" if good else "NO"))
     print_table(
         f"{options.shape}: same two largest and rank correlation at least {MIN_RANK} in {agree} of {len(chosen)}"
         f" (limit {MIN_AGREE})",
-        ("operator", "rank", "three largest by clock, ns", "three largest by instructions", "two agree"),
+        ("operator", "rank", "three largest by clock, ns", "three largest by instructions", "2nd to 3rd", "agree"),
         rows,
     )
     if agree < MIN_AGREE * len(chosen) / len(OPERATORS):

@@ -26,8 +26,8 @@ aten.zeros aten.empty.memory_format
 OPERATORS = tuple(_NAMES.split())
 
 
-def row(name: str, device: Any) -> str:
-    """One line of the table; the reason where there is no ladder."""
+def row(name: str, device: Any) -> tuple[str, float | None]:
+    """One line of the table and its remainder to the whole; the reason where there is no ladder."""
     from referee.anatomy.dissect import dissect
     from referee.anatomy.stages import LAYERS
     from referee.errors import RefereeError
@@ -35,13 +35,15 @@ def row(name: str, device: Any) -> str:
     try:
         found = dissect(name, device=device, budget_ns=500_000_000)
     except RefereeError as error:
-        return f"| `{name}` | {error.message} |" + " |" * (len(LAYERS) + 2)
+        return f"| `{name}` | {error.message} |" + " |" * (len(LAYERS) + 2), None
     layers: dict[str, float] = {}
     for stage in found.stages:
         layers[stage.layer] = layers.get(stage.layer, 0.0) + stage.ns
     cells = [f"{layers[layer]:,.0f}" if layer in layers else "–" for layer in LAYERS]
     whole, cold = found.whole_ns or 0.0, found.whole_cold_ns or 0.0
-    return f"| `{found.entry}` | {whole:,.0f} | {cold:,.0f} | " + " | ".join(cells) + f" | {found.remainder_ns:,.0f} |"
+    rest = found.remainder_ns or 0.0
+    line = f"| `{found.entry}` | {whole:,.0f} | {cold:,.0f} | " + " | ".join(cells) + f" | {rest:,.0f} |"
+    return line, rest / whole if whole else None
 
 
 def main() -> None:
@@ -53,6 +55,9 @@ def main() -> None:
 
     torch.set_num_threads(1)
     device = open_device("cpu")
+    rows = [row(name, device) for name in OPERATORS]
+    shares = [abs(share) for _, share in rows if share is not None]
+    within = [sum(share <= bound for share in shares) for bound in (0.05, 0.10)]
     head = ["Call", "Whole", "Cold", *(layer[0].upper() + layer[1:] for layer in LAYERS), "Remainder"]
     lines = [
         "# What common operators are made of",
@@ -65,7 +70,11 @@ def main() -> None:
         "",
         "| " + " | ".join(head) + " |",
         "|---|" + "---:|" * (len(head) - 1),
-        *(row(name, device) for name in OPERATORS),
+        *(line for line, _ in rows),
+        "",
+        "The remainder, by which the stages timed one by one miss the whole timed by itself, is at most 5 % of the"
+        f" whole for {within[0]} of {len(shares)} calls and at most 10 % for {within[1]}; the largest is"
+        f" {max(shares):.1%}.",
     ]
     Path(sys.argv[1]).write_text("\n".join(lines) + "\n")
 

@@ -51,6 +51,12 @@ def test_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["anatomy", "steps.py:train", "--shape", "4"],
         ["anatomy", "aten.mm", "--all", "aten"],
         ["anatomy", "aten.mm", "--grad", "--inference"],
+        ["anatomy", "steps.py:train", "--no-grad"],
+        ["anatomy", "--all", "aten", "--inference"],
+        ["anatomy", "--all", "aten", "--tape-svg", "tape.svg"],
+        ["anatomy", "--all", "atem"],
+        ["anatomy", "aten.mm", "--tape-svg", "tape.png"],
+        ["anatomy", "aten.mm", "--tape-svg", "/no/such/folder/tape.svg"],
     ],
 )
 def test_a_mistake_is_one_sentence_and_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from referee.anatomy import probe as probe_module
 from referee.anatomy.dissect import dissect
 from referee.anatomy.operator import find_operator
 from referee.anatomy.probe import NoProbe, cache_dir, load_probe
+from referee.anatomy.record import unexplained
 from referee.anatomy.stages import LAYERS
 from referee.anatomy.survey import survey
 from referee.anatomy.variants import make_groups, time_groups
@@ -59,6 +60,38 @@ def test_what_cannot_be_told_apart_is_said(cpu: Any) -> None:
 
 
 @pytest.mark.usefixtures("probe")
+@pytest.mark.parametrize(
+    "name", ["aten.item", "aten.view", "aten.zeros", "aten.select.int", "aten.argmax", "aten.exp_"]
+)
+def test_parts_and_remainder_give_the_whole_however_the_function_is_bound(name: str, cpu: Any) -> None:
+    """Results that are numbers, methods without a parser, symbolic sizes, optional integers: none goes another way."""
+    found = dissect(name, device=cpu, budget_ns=80_000_000, cold=False)
+    assert found.whole_ns is not None
+    assert found.remainder_ns is not None
+    assert abs(found.remainder_ns) < max(0.12 * found.whole_ns, 30)
+    assert found.probe is not None
+    assert found.probe["typed"]
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_method_without_arguments_parses_none(cpu: Any) -> None:
+    found = dissected("aten.item", cpu, mode="no_grad")
+    assert "argument parsing" not in names(found)
+    assert any("without arguments" in text for text in found.unseparated)
+
+
+@pytest.mark.parametrize(
+    ("rest", "low", "high", "said"),
+    [(-40, -60, -20, False), (150, 90, 210, False), (150, 120, 180, True), (-3_000, -3_100, -2_900, True)],
+)
+def test_a_remainder_that_is_surely_large_is_said(rest: float, low: float, high: float, said: bool) -> None:
+    findings = unexplained(1_000, rest, low, high)
+    assert [finding.code for finding in findings] == ["remainder-large"] * said
+    if said:
+        assert ("less" if rest > 0 else "more") in findings[0].message
+
+
+@pytest.mark.usefixtures("probe")
 def test_modes_change_the_path(cpu: Any) -> None:
     inference = dissected("aten.add.Tensor", cpu, mode="inference")
     assert [e.key for e in inference.dispatch_path if e.visited] == ["CPU"]
@@ -99,7 +132,8 @@ def test_without_a_compiler_there_are_fewer_rows_and_it_says_so(cpu: Any, monkey
     assert "no C++ compiler" in missing.why
     found = dissected("aten.add.Tensor", cpu)
     assert names(found) == ["look-up", "autograd node", "output allocation"]
-    assert [finding.code for finding in found.findings] == ["no-probe"]
+    # Three rows of Python are far from the whole, which is said as well.
+    assert [finding.code for finding in found.findings] == ["no-probe", "remainder-large"]
     assert found.probe is not None
     assert found.probe["kind"] == "python only"
     assert any("compiled probe" in text for text in found.unseparated)

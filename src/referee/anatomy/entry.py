@@ -23,6 +23,9 @@ _MODULES = ("torch", "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch
 _TOO_MANY = (object(),) * 23
 """More positional arguments than any operator takes, of a type that none takes."""
 
+_TAKES_NONE = "takes no arguments"
+"""Python's own complaint, raised before the function is entered: it is declared to take none."""
+
 _PARSER_KINDS = {
     "Number": "Scalar",
     "int": "int64_t",
@@ -82,6 +85,8 @@ class Entry:
     chosen: str = ""
     self_tensor: Any = None
     """For a method: the tensor it is called on."""
+    takes_none: bool = False
+    """A method without arguments, for which torch has no parser: nothing is parsed."""
     why_no_parser: str = field(default="")
 
     @property
@@ -194,10 +199,13 @@ def _is_literal(value: Any) -> bool:
 
 
 def _with_parser(operator: Operator, function: Any, entry: Entry) -> Entry:
-    """The entry with the signatures that its parser chooses from."""
+    """The entry with the signatures that its parser chooses from, if it has a parser."""
+    complaint = _complaint(function)
+    if _TAKES_NONE in complaint:
+        return Entry(**{**entry.__dict__, "takes_none": True})
     own = schema_signature(operator, method=entry.way == "method")
     try:
-        signatures = complaint_signatures(operator, _complaint(function))
+        signatures = complaint_signatures(operator, complaint)
     except ValueError as error:
         return Entry(**{**entry.__dict__, "why_no_parser": str(error)})
     if not signatures:

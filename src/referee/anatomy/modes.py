@@ -21,6 +21,7 @@ from referee.device.settle import find_leaves
 from referee.errors import RefereeError
 from referee.records.anatomy import ModeCost, Tape
 from referee.records.finding import Finding
+from referee.records.measurement import Measurement
 
 ModeName = Literal["grad", "no_grad", "inference_mode"]
 
@@ -92,6 +93,7 @@ def mode_cost(
         ns=found.median_ns,
         ci_low_ns=found.ci_low_ns,
         ci_high_ns=found.ci_high_ns,
+        why_not=_why_untimed(found),
         saved_bytes=glance.tape.saved_bytes,
         peak_bytes=memory.peak_bytes if memory is not None else None,
         nodes=len(glance.tape.nodes),
@@ -99,6 +101,13 @@ def mode_cost(
         intermediates=intermediates,
         compiles=compiles,
     )
+
+
+def _why_untimed(found: Measurement) -> str:
+    """What kept the measurement from a number, in its own words."""
+    if found.median_ns is not None:
+        return ""
+    return next((f.message for f in found.findings if f.severity == "fatal"), "no figure came out of the measurement")
 
 
 def _memory(step: Callable[[], object], device: Device) -> MemoryUse | None:

@@ -16,6 +16,7 @@ from referee.device.provenance import MachineMark, collect
 from referee.records.anatomy import Anatomy, Stage, Tape
 from referee.records.finding import Finding, Scalar
 from referee.records.provenance import NOT_READ, Provenance, TensorSpec
+from referee.units import format_frac, format_ns
 
 
 def compose_record(
@@ -53,7 +54,29 @@ def compose_record(
         unseparated=(*ladder.unseparated, *prepared.notes),
         calls=subject.inner_calls,
         probe=probe,
-        findings=_findings(probe),
+        findings=(*_findings(probe), *(unexplained(whole.hot.point, remainder, low, high) if parts else ())),
+    )
+
+
+MOST_UNEXPLAINED = 0.10
+"""A ladder whose remainder is larger does not say what the call is made of."""
+
+
+def unexplained(whole: float, rest: float, low: float, high: float) -> tuple[Finding, ...]:
+    """The finding that the stages do not add up: a remainder surely above a tenth of the whole, either way."""
+    bound = MOST_UNEXPLAINED * whole
+    if -bound <= high and low <= bound:
+        return ()
+    way = "less" if rest > 0 else "more"
+    return (
+        Finding(
+            code="remainder-large",
+            severity="warning",
+            message=f"The stages add up to {format_ns(abs(rest))} {way} than the whole"
+            f" ({format_frac(abs(rest) / whole, digits=0)} of it), so they do not say what this call is made of",
+            evidence={"whole_ns": whole, "remainder_ns": rest, "low_ns": low, "high_ns": high, "most": bound},
+            hint="Measure again when the machine is quiet; if it stays, the function goes another way than its rungs.",
+        ),
     )
 
 

@@ -26,6 +26,11 @@ ALLOCATION = "output allocation"
 SETUP = "shape, stride and broadcast set-up"
 KERNEL = "kernel or launch"
 
+_BOXED = (
+    "packing the arguments: the probe knows no operator with this C++ signature, so it calls with boxed values, and"
+    " what that adds is in the rows below the parsing and comes off the remainder"
+)
+
 LAYERS = (BINDING, RESOLUTION, DISPATCH, AUTOGRAD, ALLOCATION, SETUP, KERNEL)
 """The seven layers, from the outside in."""
 
@@ -136,6 +141,8 @@ def build_ladder(subject: Subject, probe: Any) -> Ladder:
     unseparated: list[str] = []
     signatures, chosen = _signatures(subject, probe, unseparated)
     plain = Rungs(probe, subject, subject.plain, signatures=signatures, context=context)
+    if not plain.boxed and not plain.call.is_typed():
+        unseparated.append(_BOXED)
     same = subject.wanting is subject.plain
     wanting = plain if same else Rungs(probe, subject, subject.wanting, signatures=signatures, context=context)
     steps = [*_binding(subject, plain, probe, signatures, chosen, unseparated)]
@@ -186,6 +193,9 @@ def _signatures(subject: Subject, probe: Any, unseparated: list[str]) -> tuple[t
     entry = subject.entry
     if entry.way == "overload":
         unseparated.append("overload resolution: torch.ops names the overload, so nothing is chosen")
+        return (), ""
+    if entry.takes_none:
+        unseparated.append("argument parsing and overload resolution: a method without arguments has no parser")
         return (), ""
     chosen = entry.chosen if entry.chosen and _parses(subject, probe, (entry.chosen,)) else ""
     signatures = entry.signatures if entry.signatures and _parses(subject, probe, entry.signatures) else ()

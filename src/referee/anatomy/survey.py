@@ -16,7 +16,7 @@ from referee.anatomy.stages import build_ladder
 from referee.anatomy.timing import time_pairs
 from referee.device.protocol import Device
 from referee.device.provenance import collect, mark_machine
-from referee.errors import EnvironmentLacks, RefereeError
+from referee.errors import EnvironmentLacks, OptionError, RefereeError
 from referee.records.anatomy import AnatomySurvey, SurveyRow
 from referee.units import NS_PER_MS
 
@@ -38,12 +38,15 @@ def survey(
 ) -> AnatomySurvey:
     """A coarse ladder for every overload of ``namespace`` that is no ``out=`` variant (or for ``operators``).
 
-    What kills the process is named and left out. Raises :class:`~referee.errors.EnvironmentLacks` without a probe.
+    What kills the process is named and left out. Raises :class:`~referee.errors.OptionError` for a namespace without
+    operators and :class:`~referee.errors.EnvironmentLacks` without a probe.
     """
+    chosen = list(all_operators(namespace) if operators is None else operators)
+    if not chosen:
+        raise OptionError(f"There is no operator in the namespace {namespace!r}.", hint="Torch's own are in aten.")
     probe = load_probe()
     if isinstance(probe, NoProbe):
         raise EnvironmentLacks(f"A survey needs the compiled probe: {probe.why}.", hint="Install a C++ compiler.")
-    chosen = list(all_operators(namespace) if operators is None else operators)
     before = mark_machine()
     begun_ns = device.now_ns()
     rows = _rows(chosen, probe.module, device, progress)

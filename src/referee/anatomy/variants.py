@@ -5,48 +5,27 @@ Each group has a first way that the others are held against; each is timed as a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
+from referee.anatomy.compiled import compiled_ways
 from referee.anatomy.operator import Operator
-from referee.anatomy.timing import NOTHING, Context, Pair, Timed, time_pairs
+from referee.anatomy.timing import NOTHING, Pair, Timed, time_pairs
+from referee.anatomy.ways import Group, Way
 from referee.bench.plan import ProgressCallback, no_progress
 from referee.device.host import load_torch
 from referee.device.protocol import Device
 from referee.records.anatomy import Variant
 
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """One way: its source and names, the context it needs, or why it cannot be had."""
-
-    name: str
-    source: str = ""
-    names: Mapping[str, Any] = field(default_factory=dict)
-    context: Context = nullcontext
-    note: str = ""
-    why_not: str = ""
-    repeats: int = 1
-    """How often the source does the work by itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Ways that do the same work; the first is what the others are held against."""
-
-    name: str
-    ways: tuple[Way, ...]
-
-
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
 
 
-def make_groups(operator: Operator, *, shape: tuple[int, ...] = (8,), compiled: bool = False) -> tuple[Group, ...]:
+def make_groups(
+    operator: Operator, *, shape: tuple[int, ...] = (8,), compiled: bool = False, backend: str = "inductor"
+) -> tuple[Group, ...]:
     """The groups that make sense for ``operator``: all of them for pointwise operators on one or two tensors.
 
-    ``compiled`` adds torch.compile, which takes seconds.
+    ``compiled`` adds torch.compile with ``backend``, which takes seconds.
     """
     torch = load_torch()
     base, arity = operator.base, sum(argument.kind == "Tensor" for argument in operator.arguments)
@@ -60,7 +39,7 @@ def make_groups(operator: Operator, *, shape: tuple[int, ...] = (8,), compiled: 
     groups = [
         _spelling(operator, base, inside, names, arity),
         _layouts(base, inside, names, arity),
-        _wrappers(operator, base, inside, names, compiled=compiled),
+        _wrappers(operator, base, inside, names, backend=backend if compiled else None),
         _active_modes(base, inside, names),
     ]
     if arity == 2:
@@ -155,7 +134,7 @@ def _layouts(base: str, inside: str, names: dict[str, Any], arity: int) -> Group
     return Group(name="layout, 64×64", ways=ways)
 
 
-def _wrappers(operator: Operator, base: str, inside: str, names: dict[str, Any], *, compiled: bool) -> Group:
+def _wrappers(operator: Operator, base: str, inside: str, names: dict[str, Any], *, backend: str | None) -> Group:
     torch = load_torch()
     function = getattr(torch, base)
     ways = [
@@ -166,8 +145,8 @@ def _wrappers(operator: Operator, base: str, inside: str, names: dict[str, Any],
         Way(name="module call", source=f"f({inside})", names={**names, "f": _module(function)}),
         Way(name="tensor subclass, empty", source=f"torch.{base}({inside})", names=_as_subclass(names)),
     ]
-    if compiled:
-        ways += _compiled_ways(function, inside, names)
+    if backend is not None:
+        ways += compiled_ways(function, inside, names, backend)
     return Group(name="wrapper", ways=tuple(ways))
 
 
@@ -243,27 +222,6 @@ def _custom_op_way(operator: Operator, inside: str, names: dict[str, Any], funct
     return Way(
         name="torch.library.custom_op", source=f"f({inside})", names={**names, "f": _made[name]}, note="Python body"
     )
-
-
-def _compiled_ways(function: Callable[..., Any], inside: str, names: dict[str, Any]) -> list[Way]:
-    torch = load_torch()
-    # Code of its own each time: the compiler counts how often one piece of code was compiled, and gives up.
-    space: dict[str, Any] = {"function": function}
-    exec("def compiled(*args):\n    return function(*args)\n", space)
-    made = torch.compile(space["compiled"])
-    tensors = [names[word.strip()] for word in inside.split(",")]
-    made(*tensors)
-    wanting = {**names, "a": names["a"].clone().requires_grad_()}
-    with torch.inference_mode():
-        still = {**names, "a": names["a"].clone(), "b": names["b"].clone()}
-    call = f"f({inside})"
-    return [
-        Way(name="torch.compile", source=call, names={**names, "f": made}, note="guards and the runtime's wrapper"),
-        Way(name="torch.compile, gradient wanted", source=call, names={**wanting, "f": made}),
-        Way(
-            name="torch.compile, inference mode", source=call, names={**still, "f": made}, context=torch.inference_mode
-        ),
-    ]
 
 
 def _active_modes(base: str, inside: str, names: dict[str, Any]) -> Group:

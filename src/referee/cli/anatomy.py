@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from referee.cli.layout import load_torch_once
 from referee.cli.live import add_budget_argument, add_target_options, meet, open_on, parse_budget_ns, require_torch
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
 from referee.cli.progress import Progress
@@ -38,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     modes.add_argument("--grad", dest="mode", action="store_const", const="grad", help="inputs require a gradient")
     modes.add_argument("--no-grad", dest="mode", action="store_const", const="no_grad", help="under no_grad")
     modes.add_argument("--inference", dest="mode", action="store_const", const="inference", help="in inference mode")
-    parser.set_defaults(mode="grad")
     parser.add_argument("--autocast", action="store_true", help="under bf16 autocast")
     parser.add_argument("--way", choices=_WAYS, help="how Python calls it (default: as people write it)")
     parser.add_argument("--tape-svg", metavar="PATH", help="draw the tape, where it is small, to an .svg file")
@@ -53,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Take an operator or a step apart, or survey a namespace; show it."""
     check_output_arguments(args)
+    _check_drawing(args.tape_svg)
     parse_budget_ns(args)
     if args.all is not None:
         return _survey(args)
@@ -64,6 +68,30 @@ def run(args: argparse.Namespace) -> int:
     if args.tape_svg:
         _draw(found, args.tape_svg)
     return 0
+
+
+_OF_OPERATORS = ("shape", "mode", "autocast", "way", "variants", "paths", "witness")
+"""Options that say how one operator is called or looked at, by the name that argparse gives them."""
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """Refuse options that would silently do nothing."""
+    for name in names:
+        value = getattr(args, name)
+        if value:
+            word = value if name == "mode" else name
+            raise OptionError(f"--{word.replace('_', '-')} {why}.")
+
+
+def _check_drawing(path: str | None) -> None:
+    """Refuse, before anything is measured, a drawing that could not be written afterwards."""
+    if not path:
+        return
+    if Path(path).suffix.lower() != ".svg":
+        raise OptionError(f"--tape-svg {path}: the drawing is an SVG file.", hint="Name a file that ends in .svg.")
+    parent = Path(path).resolve().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise OptionError(f"--tape-svg {path} cannot be written.", hint="Name a file in a writable directory.")
 
 
 def _draw(anatomy: Anatomy, path: str) -> None:
@@ -85,6 +113,7 @@ def _operator(args: argparse.Namespace) -> Anatomy:
     if args.batch_size or args.param:
         raise OptionError("An operator takes no --batch-size and no --param.", hint="Give --shape instead.")
     require_torch()
+    load_torch_once()
     from referee.anatomy.dissect import dissect
     from referee.device.cpu import set_threads
     from referee.device.dtypes import parse_dtype
@@ -99,7 +128,7 @@ def _operator(args: argparse.Namespace) -> Anatomy:
             device=device,
             shapes=shapes,
             dtype=str(parse_dtype(args.dtype)).removeprefix("torch.") if args.dtype else None,
-            mode=args.mode,
+            mode=args.mode or "grad",
             autocast=args.autocast,
             way=args.way,
             budget_ns=parse_budget_ns(args),
@@ -112,9 +141,7 @@ def _operator(args: argparse.Namespace) -> Anatomy:
 
 
 def _step(args: argparse.Namespace) -> Anatomy:
-    unfit = [name for name in ("shape", "autocast", "way", "variants", "paths", "witness") if getattr(args, name)]
-    if unfit:
-        raise OptionError(f"--{unfit[0]} is for an operator, and {args.op} is a step.")
+    _refuse(args, _OF_OPERATORS, f"is for an operator, and {args.op} is a step")
     if args.budget == _OP_BUDGET:
         args.budget = _STEP_BUDGET
     device, (target,) = open_on(args, [args.op])
@@ -139,6 +166,7 @@ def _step(args: argparse.Namespace) -> Anatomy:
 def _survey(args: argparse.Namespace) -> int:
     if args.op is not None:
         raise OptionError("--all surveys a namespace: name no operator beside it.")
+    _refuse(args, (*_OF_OPERATORS, "dtype", "batch_size", "param", "tape_svg"), "has no meaning for a survey (--all)")
     require_torch()
     from referee.anatomy.survey import survey
     from referee.device.cpu import set_threads

@@ -128,8 +128,8 @@ def _ladder(anatomy: Anatomy) -> tuple[Block, ...]:
 def _per_tensor(ns: float | None) -> tuple[Block, ...]:
     if ns is None:
         return ()
-    note = "finding the keys touches each; measured on an operator that does nothing"
-    return (Facts(facts=(Fact(label="Each further tensor argument", value=format_ns(ns), note=note),)),)
+    note = "each further tensor argument: finding the keys touches it; measured on an operator that does nothing"
+    return (Facts(facts=(Fact(label="Further tensor", value=format_ns(ns), note=note),)),)
 
 
 def _under(title: str, notes: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -217,7 +217,7 @@ def _modes(modes: tuple[ModeCost, ...]) -> tuple[Block, ...]:
     rows = tuple(
         (
             mode.mode,
-            mode.why_not or format_ns(mode.ns),
+            format_ns(mode.ns),
             format_ratio(mode.ns / first) if mode.ns and first else "–",
             format_bytes(mode.saved_bytes),
             format_bytes(mode.peak_bytes),
@@ -241,5 +241,10 @@ def _modes(modes: tuple[ModeCost, ...]) -> tuple[Block, ...]:
                 Column(title="Intermediates", align="right", priority=3),
             ),
             rows=rows,
+        ),
+        *(
+            Paragraph(text=f"Not timed under {mode.mode}: {mode.why_not.rstrip('.')}.", tone="note")
+            for mode in modes
+            if mode.why_not
         ),
     )

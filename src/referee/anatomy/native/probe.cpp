@@ -34,6 +34,7 @@
 #include <torch/csrc/utils/python_arg_parser.h>
 #include <torch/library.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -41,6 +42,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 namespace py = pybind11;
@@ -117,6 +119,11 @@ template <> struct Held<std::string_view> {
   explicit Held(const IValue& v) : value(v.toStringRef()) {}
   std::string_view get() { return value; }
 };
+template <> struct Held<const c10::List<std::optional<Tensor>>&> {
+  c10::List<std::optional<Tensor>> value;
+  explicit Held(const IValue& v) : value(v.to<c10::List<std::optional<Tensor>>>()) {}
+  const c10::List<std::optional<Tensor>>& get() { return value; }
+};
 template <> struct Held<at::TensorList> {
   std::vector<Tensor> value;
   explicit Held(const IValue& v) : value(v.toTensorVector()) {}
@@ -136,6 +143,16 @@ struct TypedCall {
   virtual PyObject* call_and_wrap() = 0;
 };
 
+// Whether a parameter holds symbolic sizes. c10 takes a signature with plain integers for an operator with symbolic ones
+// too, and then packs every argument into a box: the schema decides, so that a call goes the way that torch's goes.
+template <class A> constexpr bool is_symbolic =
+    std::is_same_v<A, c10::SymInt> || std::is_same_v<A, std::optional<c10::SymInt>> ||
+    std::is_same_v<A, c10::SymIntArrayRef> || std::is_same_v<A, at::OptionalSymIntArrayRef>;
+
+bool asks_symbolic(const c10::Argument& argument) {
+  return argument.real_type()->str().find("SymInt") != std::string::npos;
+}
+
 template <class Sig> struct TypedOf;
 template <class R, class... A> struct TypedOf<R(A...)> final : TypedCall {
   c10::TypedOperatorHandle<R(A...)> op;
@@ -146,7 +163,12 @@ template <class R, class... A> struct TypedOf<R(A...)> final : TypedCall {
   TypedOf(const OperatorHandle& handle, const Stack& args, std::index_sequence<I...>)
       : op((check(handle), handle.typed<R(A...)>())), held(Held<A>(args.at(I))...) {}
   static void check(const OperatorHandle& handle) {
-    if (handle.schema().arguments().size() != sizeof...(A)) throw std::invalid_argument("another number of arguments");
+    const auto& arguments = handle.schema().arguments();
+    if (arguments.size() != sizeof...(A)) throw std::invalid_argument("another number of arguments");
+    constexpr std::array<bool, sizeof...(A)> symbolic = {is_symbolic<A>...};
+    for (size_t k = 0; k < symbolic.size(); ++k) {
+      if (symbolic[k] != asks_symbolic(arguments[k])) throw std::invalid_argument("sizes of another kind");
+    }
   }
 
   // The lock is released around the call, and taken again before the result is dropped or wrapped, as in torch.
@@ -155,7 +177,10 @@ template <class R, class... A> struct TypedOf<R(A...)> final : TypedCall {
     (void)released([&](auto&... h) -> R { return op.redispatch(keys, h.get()...); });
   }
   PyObject* call_and_wrap() override {
-    return torch::autograd::utils::wrap(released([&](auto&... h) -> R { return op.call(h.get()...); }));
+    auto made = released([&](auto&... h) -> R { return op.call(h.get()...); });  // by value, as torch's functions do
+    // A number becomes Python's, as `Tensor.item` does it; `wrap` would make a tensor of it.
+    if constexpr (std::is_same_v<R, Scalar>) return py::cast(made).release().ptr();
+    else return torch::autograd::utils::wrap(std::move(made));
   }
 
  private:
@@ -200,6 +225,11 @@ using TypedSignatures = Signatures<
     Tensor&(Tensor&), Tensor&(Tensor&, T), Tensor&(Tensor&, S), Tensor&(Tensor&, T, S), Tensor&(Tensor&, T, T),
     Tensor&(Tensor&, T, T, S), Tensor&(Tensor&, T, bool), Tensor&(Tensor&, OS, OS),
     Two(T), Two(T, I, bool), Two(T, bool), Three(T, SInts, OT, OT, double), Tensor(T, SInts, OT, OT, double, bool),
+    Tensor(T, std::optional<I>, bool), Tensor(T, at::OptionalIntArrayRef, OS, bool), Tensor(T, OS, Ints, bool),
+    Tensor(T, Ints, Ints, Ints, Ints, bool), Tensor(T, T, OT, SInts, SInts, SInts, bool, SInts, SI),
+    Tensor(T, OT, OT, OT, OT, bool, double, double, bool), Two(T, SI, I, bool, bool), Two(T, T, OT, I, SI),
+    Tensor(T, T, T, OT, double, bool, std::optional<double>, bool), Tensor(T, at::MemoryFormat),
+    Tensor(T, at::ScalarType, bool, bool, Mem), Tensor(T, const c10::List<std::optional<Tensor>>&),
     Many(T, SI, I), Many(T, I), Many(T, I, I), bool(T), bool(T, T), I(T), I(T, T, T, T, T, T, T, T), SI(T), Scalar(T)>;
 
 template <class... Sigs>
