@@ -155,6 +155,22 @@ def test_the_loss_scale_multiplies_the_gradients_exactly() -> None:
     assert all(torch.equal(scaled.gradients[k], g * 2.0**10) for k, g in one.gradients.items())
 
 
+def test_the_loss_scale_multiplies_once_through_a_checkpoint_and_a_mode() -> None:
+    """A checkpoint calls backward within backward; a mode calls it once more: neither is another loss."""
+    from torch.utils.checkpoint import checkpoint
+
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), torch.randn(8, 4, requires_grad=True)
+    subject = subject_of((lambda: checkpoint(model, x, use_reentrant=True).square().mean(), model, None))
+    plain = run_pass(subject, Setting(name="float32"))
+    scaled = run_pass(subject, Setting(name="float32", scale=8.0))
+    assert plain.gradients.keys() == scaled.gradients.keys()
+    for name, gradient in plain.gradients.items():
+        assert torch.equal(8 * gradient, scaled.gradients[name])
+    recorded = audit(subject, BF16, policies=policies("cpu"))
+    assert len(recorded.tape.losses) == 1
+
+
 def test_gradients_are_read_before_the_step_clips_them() -> None:
     torch.manual_seed(0)
     model, inputs = nn.Linear(4, 1), torch.randn(8, 4)
@@ -345,6 +361,34 @@ def test_an_epsilon_that_is_zero_in_half() -> None:
     assert static_findings(subject_of((step, plain, torch.optim.Adam(plain.parameters())))) == ()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_gradients_that_an_update_has_spoiled_are_told_with_its_cause(dtype: torch.dtype) -> None:
+    """Weights in half under Adam's default epsilon are no numbers after one update; nothing is said of float32."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)).to(dtype)
+    x = torch.zeros(4, 2, dtype=dtype)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step()
+    subject = subject_of((step, model, optimizer))
+    found = finite_findings(measure_gradients(subject).reference, subject)
+    if dtype == torch.float32:
+        assert found == ()
+        return
+    assert found[0].code == "gradients-not-finite"
+    assert found[0].evidence["because"] == "epsilon-vanishes"
+    assert int(str(found[0].evidence["weights_not_finite"])) > 0
+    assert "the weights being float16" in found[0].message
+    assert "float32 already" not in found[0].message
+    assert "eps=1e-4" in found[0].hint
+
+
 # G10
 def test_the_cast_cache_is_tried_on_this_torch() -> None:
     layer, inputs = nn.Linear(2, 1), torch.ones(1, 2)
@@ -454,6 +498,25 @@ def test_errors_of_complex_gradients_are_those_of_both_parts() -> None:
     assert errors(exact, exact).gradient == 0
 
 
+def test_a_module_of_zeros_and_one_of_infinities_are_saved_and_read_back() -> None:
+    """Infinity is no JSON: what has no bound is said in words."""
+    from referee.records.schema import from_json, to_json
+
+    model = nn.Sequential(nn.Linear(2, 2), nn.Threshold(1e30, 0.0), nn.Linear(2, 2, bias=False), nn.Flatten())
+    x = torch.randn(4, 2)
+    found = {row.module: row for row in measure_activations(make_subject(lambda: model(x).sum(), device_type="cpu"))}
+    assert found["1"].headroom is None
+    assert not found["1"].overflows
+    with torch.no_grad():
+        model[0].bias.fill_(float("nan"))
+    report = advise(
+        lambda: model(x).sum(), device=open_device("cpu"), model=model, low=("bfloat16",), budget_ns=1, spent_ns=1
+    )
+    assert report.activations[0].largest is None
+    assert report.activations[0].overflows
+    assert from_json(to_json(report)) == report
+
+
 def test_no_tf32_on_the_cpu() -> None:
     assert [s.name for s in settings_for(open_device("cpu"))] == ["float32", "bfloat16", "float16"]
 
@@ -479,7 +542,8 @@ def test_gradients_that_are_no_numbers_are_told_and_nothing_is_said_of_their_ran
         loss.backward()
         return loss
 
-    found = finite_findings(measure_gradients(make_subject(step, device_type="cpu", model=model)).reference)
+    subject = make_subject(step, device_type="cpu", model=model)
+    found = finite_findings(measure_gradients(subject).reference, subject)
     assert len(found) == broken
     if broken:
         assert found[0].evidence == {"not_finite": 10, "elements": 10, "parameters": 2, "loss": "nan"}
@@ -513,5 +577,6 @@ def test_a_loss_that_is_no_number_is_told_although_its_gradients_are() -> None:
         loss.backward()
         return loss
 
-    found = finite_findings(measure_gradients(make_subject(step, device_type="cpu", model=model)).reference)
+    subject = make_subject(step, device_type="cpu", model=model)
+    found = finite_findings(measure_gradients(subject).reference, subject)
     assert [f.code for f in found] == ["loss-not-finite"]

@@ -19,6 +19,7 @@ from referee.precision.elsewhere import (  # noqa: E402
     Elsewhere,
     casts_elsewhere,
     derived_differences,
+    differences,
     record_elsewhere,
 )
 from referee.precision.policy import policies  # noqa: E402
@@ -209,3 +210,52 @@ def test_a_function_with_its_own_backward_is_named_and_gradients_go_on_through_i
     _, reason = derived_differences(here.recording, here.tape, there)
     assert "Doubled" in reason
     assert counted(casts_elsewhere(there))["bfloat16", "float32", (4, 4)] == 1
+
+
+class ReadsValues(torch.autograd.Function):
+    """Its forward leaves torch, which a tensor without memory cannot."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        ctx.save_for_backward(x, weight)
+        return torch.from_numpy(x.float().detach().numpy()) * weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        return grad * weight, (grad * x).sum()
+
+
+def test_a_function_that_does_not_run_there_is_named_and_the_rest_is_compared() -> None:
+    before, after = nn.Linear(4, 4), nn.Linear(4, 4)
+    weight = nn.Parameter(torch.ones(()))
+    model, inputs = nn.ModuleList([before, after]), torch.randn(2, 4)
+    here, there = both(lambda: after(ReadsValues.apply(before(inputs).sum(0, keepdim=True), weight)).sum(), model)
+    rows, reason = differences(here.recording, there)
+    assert "ReadsValues.forward does not run there" in reason
+    # The sum before it and the one after it: float32 on CUDA, the input's dtype here.
+    assert [(row.call, row.here, row.there, row.count) for row in rows] == [("sum", "bfloat16", "float32", 2)]
+    assert there.stopped == ""
+    assert [call.name for call in there.recording.calls].count("linear") == 2
+
+
+class Weighted(torch.autograd.Function):
+    """A layer of its own: a parameter enters it directly."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        ctx.save_for_backward(x, weight)
+        return x.float() @ weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        return grad.float() @ weight, grad.float().t() @ x.float()
+
+
+def test_a_function_that_is_given_a_weight_is_followed() -> None:
+    layer, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+    here, there = both(lambda: layer(Weighted.apply(inputs, layer.weight)).sum(), layer)
+    rows, reason = differences(here.recording, there)
+    assert (there.stopped, reason) == ("", "")
+    assert [row.call for row in rows] == ["sum"]

@@ -59,6 +59,13 @@ def test_the_dtype_follows_from_the_times(rows: tuple[PrecisionTiming, ...], dty
     assert advised(*rows) == dtype
 
 
+def test_fp16_has_to_beat_whatever_keeps_the_range_by_a_tenth() -> None:
+    tf32, half = row("tf32", "faster", 0.4), row("float16", "faster", 0.9)
+    assert advised(tf32, half) == "tf32"
+    assert advised(tf32, row("float16", "faster", 0.3)) == "float16"
+    assert advised(half) == "float16"
+
+
 def test_fp16_is_never_advised_where_activations_overflow() -> None:
     rows = (row("bfloat16", "slower", 1.4), row("float16", "faster", 0.5))
     assert advised(*rows) == "float16"

@@ -121,6 +121,58 @@ CASES = {
             scaler.step(optimizer)  # here
             """,
     ),
+    "no update, with unscaling": Case(
+        code="scaler-not-updated",
+        mend="scaler.update()",
+        raises=True,
+        wrong="""\
+            loss = loss_in(HALF)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)  # here
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            """,
+    ),
+    "clipping by a total norm": Case(
+        code="clip-before-unscale",
+        mend="unscale_",
+        wrong="""\
+            loss = loss_in(HALF)
+            scaler.scale(loss).backward()
+            norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
+            nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)  # here
+            scaler.step(optimizer)
+            scaler.update()
+            """,
+    ),
+    "clipping by hand": Case(
+        code="clip-before-unscale",
+        mend="unscale_",
+        wrong="""\
+            loss = loss_in(HALF)
+            scaler.scale(loss).backward()
+            for p in model.parameters():
+                p.grad.data.clamp_(-1, 1)  # here
+            scaler.step(optimizer)
+            scaler.update()
+            """,
+    ),
+    "a reused context without a dtype": Case(
+        code="autocast-without-dtype",
+        mend="Say which",
+        setup='context = torch.autocast("cpu")  # here',
+        wrong="""\
+            with context:
+                loss = model(x).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            """,
+        right="""\
+            loss = loss_in(BRAIN)
+            loss.backward()
+            optimizer.step()
+            """,
+    ),
     "a step on a loss that was not scaled": Case(
         code="loss-not-scaled",
         mend="scaler.scale(loss)",
@@ -245,6 +297,7 @@ def line_of_fault(text: str) -> str:
 
 def watched(text: str, path: Path, *, steps: int = 2) -> tuple[Any, ...]:
     names: dict[str, Any] = {}
+    path.write_text(text)
     exec(compile(text, str(path), "exec"), names)
     step = names["train"]()
     with watch() as seen:
@@ -286,10 +339,13 @@ def test_the_command_names_the_fault(name: str, tmp_path: Path, capsys: pytest.C
         assert status == 2
         assert line_of_fault(text) in shown
         assert "".join(case.mend.split()) in shown
-        return
-    assert status == 0
+    else:
+        assert status == 0
     capsys.readouterr()
-    (fault,) = (f for f in json.loads(saved.read_text())["findings"] if f["code"] == case.code)
+    report = json.loads(saved.read_text())
+    assert bool(report["verdict"]["undecided_because"]) or not case.raises
+    assert {str(f["evidence"].get("line", ""))[:10] for f in report["findings"]} <= {"", "target.py:"}
+    (fault,) = (f for f in report["findings"] if f["code"] == case.code)
     assert fault["evidence"]["line"] == line_of_fault(text)
     assert case.mend in fault["hint"]
 
@@ -300,4 +356,5 @@ def test_the_command_leaves_a_correct_step_in_peace(tmp_path: Path) -> None:
     words = ["precision", f"{tmp_path / 'target.py'}:train", "--budget", "50ms", "--no-progress", "--dtype", "bf16"]
     assert main([*words, "--json", str(saved)]) == 0
     codes = {finding["code"] for finding in json.loads(saved.read_text())["findings"]}
+    assert "inputs-mutated" not in codes  # the scaler's own tensors are no inputs
     assert not codes & {code for case in CASES.values() for code in (case.code, *case.also)}

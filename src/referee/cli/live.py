@@ -81,29 +81,39 @@ def parse_params(args: argparse.Namespace) -> dict[str, str]:
 
 def open_live(args: argparse.Namespace) -> tuple[Device, Target]:
     """Open the device, set the threads, load the target."""
+    device = open_device(args)
+    return device, load_one(args)
+
+
+def open_device(args: argparse.Namespace) -> Device:
+    """Open the device and set the threads, once it is certain that one thing is to be loaded."""
     if (args.target is None) == (args.stmt is None):
         raise OptionError("Name one target, FILE.py:NAME, or give one statement with --stmt.")
-    if args.stmt is None:
-        device, targets = open_on(args, [args.target])
-        return device, targets[0]
-    if args.batch_size or args.param or args.dtype:
+    if args.stmt is not None and (args.batch_size or args.param or args.dtype):
         raise OptionError("--stmt takes no --batch-size, --dtype or --param.", hint="Put them into --setup.")
-    device = _open_device(args)
+    return _open_device(args)
+
+
+def load_one(args: argparse.Namespace) -> Target:
+    """Load the target, or the statement."""
     from referee.target import load_statement
 
-    return device, load_statement(args.stmt, args.setup)
+    return load_statement(args.stmt, args.setup) if args.stmt is not None else _load(args, args.target)
 
 
 def open_on(args: argparse.Namespace, specs: Sequence[str]) -> tuple[Device, list[Target]]:
     """Open the device, set the threads, and load several targets, all with the same options."""
-    params = parse_params(args)
+    parse_params(args)
     device = _open_device(args)
+    return device, [_load(args, spec) for spec in specs]
+
+
+def _load(args: argparse.Namespace, spec: str) -> Target:
     from referee.target import load_target
 
-    return device, [
-        load_target(spec, batch_size=args.batch_size, device=args.device, dtype=args.dtype, params=params)
-        for spec in specs
-    ]
+    return load_target(
+        spec, batch_size=args.batch_size, device=args.device, dtype=args.dtype, params=parse_params(args)
+    )
 
 
 def _open_device(args: argparse.Namespace) -> Device:

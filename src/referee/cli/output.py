@@ -80,6 +80,21 @@ def deliver(record: Record, args: argparse.Namespace) -> None:
         write_report(compose(record), args.report)
 
 
+def deliver_files(record: Record, args: argparse.Namespace) -> None:
+    """Write the files asked for and show nothing: of what could not be finished."""
+    from referee.records.schema import to_json, write_atomically
+
+    if args.json == "-":
+        args.stdout.write(to_json(record).decode())
+    elif args.json:
+        write_atomically(to_json(record), args.json)
+        note(f"JSON of what was seen until then written to {args.json}")
+    if args.report:
+        from referee.report.compose import compose
+
+        write_report(compose(record), args.report)
+
+
 def show(document: Document) -> None:
     """Print a document to standard output, at the terminal's width, with colour only on a terminal."""
     from referee.report.text import render_text

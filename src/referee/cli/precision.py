@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from referee.cli.live import add_budget_argument, add_target_arguments, meet, open_live, parse_budget_ns, require_torch
-from referee.cli.output import add_output_arguments, check_output_arguments, deliver
+from referee.cli.live import (
+    add_budget_argument,
+    add_target_arguments,
+    load_one,
+    meet,
+    open_device,
+    parse_budget_ns,
+    require_torch,
+)
+from referee.cli.output import add_output_arguments, check_output_arguments, deliver, deliver_files, note
+from referee.cli.plot import add_plot_argument, check_plot, write_plot
 from referee.cli.progress import Progress
 from referee.errors import OptionError
 
 if TYPE_CHECKING:
     from referee.device.observe import Observation
     from referee.device.protocol import Device
+    from referee.records.finding import Finding
+    from referee.records.precision import PrecisionReport
     from referee.target import Target
 
 _LOW = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16", "half": "float16"}
@@ -22,65 +35,109 @@ _LOW = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_target_arguments(parser, dtype_help="consider bf16 or fp16 alone (default: both, bf16 audited)")
-    add_budget_argument(parser, default="40s", what="of everything, used as far as needed")
+    add_budget_argument(
+        parser, default="40s", what="of everything, torch's loading included; reading the step is not cut short"
+    )
     parser.add_argument(
         "--batch-sizes",
         metavar="N,N,…",
         help="where to look from which batch size it pays (default: 1,8,64; 0: nowhere)",
     )
+    add_plot_argument(parser, what="the gradients' magnitudes with the ranges of fp16 and bf16")
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load, watch once, ask every question, show."""
+    """Load, watch once, ask every question, show. Where the step raises, what was seen until then is written."""
+    begun_ns = time.perf_counter_ns()
     check_output_arguments(args)
+    check_plot(args.plot)
     budget_ns = parse_budget_ns(args)
     low = _low_precisions(args.dtype)
     sizes = _sizes(args.batch_sizes)
     args.dtype = None  # the target itself stays in its own dtype
-    device, target, seen = _met(args)
+    require_torch()
     from referee.precision.advise import Sizes, advise
+    from referee.precision.budget import floor_words
     from referee.target import step_errors
 
+    device = open_device(args)
+    heard: list[Finding] = []
     progress = Progress(enabled=not args.no_progress)
-    with step_errors(target.name), progress.stage(f"precision of {target.name}"):
-        report = advise(
-            target.step,
-            device=device,
-            name=target.name,
-            model=target.model,
-            optimizer=target.optimizer,
-            low=low,
-            budget_ns=budget_ns,
-            seen=seen,
-            own_sites=seen.autocast != "off",
-            target=target,
-            method=seen.method,
-            findings=seen.findings,
-            sizes=Sizes(build=_builder(target), own=target.batch_size, sizes=sizes)
-            if "batch_size" in target.declared
-            else None,
-            stage=lambda words: progress.update(words=words),
-            progress=progress.bench,
-        )
+    with _keeping(args, device, heard):
+        target, seen = _met(args, device, heard)
+        spent_ns = time.perf_counter_ns() - begun_ns
+        words = floor_words(budget_ns, spent_ns=spent_ns, call_ns=seen.call_ns)
+        if words:
+            note(words)
+        with step_errors(target.name), progress.stage(f"precision of {target.name}"):
+            report = advise(
+                target.step,
+                device=device,
+                name=target.name,
+                model=target.model,
+                optimizer=target.optimizer,
+                low=low,
+                budget_ns=budget_ns,
+                spent_ns=spent_ns,
+                seen=seen,
+                own_sites=seen.autocast != "off",
+                target=target,
+                method=seen.method,
+                findings=seen.findings,
+                sizes=Sizes(build=_builder(target), own=target.batch_size, sizes=sizes)
+                if "batch_size" in target.declared
+                else None,
+                stage=lambda words: progress.update(words=words),
+                announce=heard.append,
+                progress=progress.bench,
+            )
     deliver(report, args)
+    if args.plot:
+        _draw(report, args.plot)
     return 0
 
 
-def _met(args: argparse.Namespace) -> tuple[Device, Target, Observation]:
-    """Open the device and load and call the target; where that raises, wrong use that was seen until then is named."""
-    require_torch()
-    from referee.errors import StepError
+def _draw(report: PrecisionReport, path: str) -> None:
+    from referee.report.precision import magnitude_plot
+
+    plot = None if report.gradients is None else magnitude_plot(report.gradients)
+    if plot is None:
+        note(f"no plot written to {path}: the step has no gradients")
+    else:
+        write_plot(plot, path)
+
+
+def _met(args: argparse.Namespace, device: Device, heard: list[Finding]) -> tuple[Target, Observation]:
+    """Load and call the target; ``heard`` is told of wrong use that is seen meanwhile."""
     from referee.precision.watch import watch
 
-    with watch(on_collapse="announce") as watched:
-        try:
-            device, target = open_live(args)
-            return device, target, meet(target, device=device).seen
-        except StepError as error:
-            for found in watched.findings[-1:]:
-                raise StepError(f"{error.message} {found.message}", hint=found.hint) from error
+    # Contexts that are made while it loads remember how they were made, and wrong use on which torch raises is named.
+    with watch(on_collapse="announce", announce=heard.append):
+        target = load_one(args)
+        seen = meet(target, device=device).seen
+    # The step is asked again when it is known; until then nothing has been raised.
+    heard.clear()
+    return target, seen
+
+
+@contextmanager
+def _keeping(args: argparse.Namespace, device: Device, heard: list[Finding]) -> Iterator[None]:
+    """Where the step raises: name the wrong use that was its cause, and write what was seen, then go on raising."""
+    from referee.errors import StepError
+    from referee.precision.unfinished import REFUSED, unfinished
+
+    try:
+        yield
+    except StepError as error:
+        cause = next((found for found in reversed(heard) if found.code in REFUSED), None)
+        named = error if cause is None else StepError(f"{error.message} {cause.message}", hint=cause.hint)
+        if args.json or args.report:
+            name = args.target or args.stmt
+            deliver_files(unfinished(named.message, device=device, name=name, findings=heard), args)
+        if named is error:
             raise
+        raise named from error
 
 
 def _builder(target: Target) -> Callable[[int], tuple[Callable[[], object], Any, Any]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from math import inf
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from referee.cli.live import (
     add_budget_argument,
@@ -17,12 +15,10 @@ from referee.cli.live import (
     require_declared,
     sweep_target,
 )
-from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
+from referee.cli.output import add_output_arguments, check_output_arguments, deliver
+from referee.cli.plot import add_plot_argument, check_plot, write_plot
 from referee.cli.progress import Progress
 from referee.errors import OptionError
-
-if TYPE_CHECKING:
-    from referee.records.measurement import Sweep
 
 DEFAULT_VALUES = (1, 2, 4, 8, 16, 32)
 Value = int | float | str
@@ -45,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serving", action="store_true", help="call the values in random order, as requests come: p50, p95 and p99"
     )
-    parser.add_argument("--plot", metavar="PATH", help="draw time over the parameter: .svg or .png")
+    add_plot_argument(parser, what="time over the parameter")
     add_budget_argument(parser, default="1s", what="at each value")
     add_output_arguments(parser)
 
@@ -79,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
     )
     deliver(result, args)
     if args.plot:
-        draw(result, args.plot)
+        from referee.report.sweep import sweep_plot
+
+        write_plot(sweep_plot(result), args.plot)
     return 0
 
 
@@ -101,30 +99,6 @@ def serve(args: argparse.Namespace, *, values: Sequence[Value], budget_ns: int) 
         result = measure_shapes(shapes, device=device, plan=plan, name=target.name, progress=progress.bench)
     deliver(result, args)
     return 0
-
-
-def check_plot(path: str | None) -> None:
-    """Refuse a plot that could not be written, before anything is measured."""
-    if path is None:
-        return
-    if Path(path).suffix.lower() not in (".svg", ".png"):
-        raise OptionError(f"--plot {path}: the suffix says the format.", hint="Use .svg or .png.")
-    if not Path(path).resolve().parent.is_dir():
-        raise OptionError(f"--plot {path}: there is no such directory.", hint="Create it first.")
-    if Path(path).suffix.lower() == ".png":
-        from referee.report.picture import require_matplotlib
-
-        require_matplotlib()
-
-
-def draw(result: Sweep, path: str) -> None:
-    """Write the sweep's plot as SVG or PNG."""
-    from referee.records.schema import write_atomically
-    from referee.report.picture import render_picture
-    from referee.report.sweep import sweep_plot
-
-    write_atomically(render_picture(sweep_plot(result), Path(path).suffix.lower()), path)
-    note(f"plot written to {path}")
 
 
 def parse_values(text: str) -> tuple[Value, ...]:

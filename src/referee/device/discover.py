@@ -1,4 +1,4 @@
-"""What does a step hold? Finds the modules, optimizers, tensors and compiled functions reachable from a callable.
+"""What does a step hold? Finds modules, optimizers, scalers, tensors and compiled functions reachable from a callable.
 
 Looked into: closures, partials, bound objects, attributes of callable objects, and those global names that the
 function's own code mentions. Nothing is called.
@@ -28,15 +28,14 @@ class Held:
     modules: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
+    scalers: list[torch.amp.GradScaler] = field(default_factory=list)
     compiled: list[str] = field(default_factory=list)
     """Descriptions of compiled functions and modules."""
     _named: list[torch.Tensor] = field(default_factory=list, repr=False)
     """Keeps what :meth:`roles` names alive: a step drops its gradients, and their ids would name other tensors."""
 
     def roles(self) -> dict[int, str]:
-        """By ``id`` of a tensor: ``parameter``, ``buffer``, ``gradient``, or ``state`` (an optimizer's)."""
-        import torch
-
+        """By ``id`` of a tensor: ``parameter``, ``buffer``, ``gradient``, or ``state`` (optimizers', scalers')."""
         found: dict[int, str] = {}
         for module in self.modules:
             found.update((id(buffer), "buffer") for buffer in module.buffers())
@@ -48,10 +47,17 @@ class Held:
                 for parameter in group["params"]:
                     found[id(parameter)] = "parameter"
                     self._name_gradient(parameter, found)
-            states = find_leaves(optimizer.state, torch.Tensor)
-            self._named += states
-            found.update((id(tensor), "state") for tensor in states)
+            self._name_states(optimizer.state, found)
+        for scaler in self.scalers:
+            self._name_states(vars(scaler), found)
         return found
+
+    def _name_states(self, holder: object, found: dict[int, str]) -> None:
+        import torch
+
+        states = find_leaves(holder, torch.Tensor)
+        self._named += states
+        found.update((id(tensor), "state") for tensor in states)
 
     def _name_gradient(self, parameter: torch.Tensor, found: dict[int, str]) -> None:
         gradient = parameter.grad
@@ -65,7 +71,7 @@ def discover(step: object) -> Held:
     import torch
 
     held = Held()
-    kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+    kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, torch.amp.GradScaler)
     seen: set[int] = set()
     stack: list[tuple[object, int]] = [(step, 0)]
     while stack:
@@ -92,10 +98,14 @@ def _sort(leaf: object, held: Held) -> None:
         (torch.Tensor, held.tensors),
         (torch.nn.Module, held.modules),
         (torch.optim.Optimizer, held.optimizers),
+        (torch.amp.GradScaler, held.scalers),
     )
     for kind, place in places:
         if isinstance(leaf, kind) and not any(leaf is there for there in place):
             place.append(leaf)
+    if isinstance(leaf, torch.amp.GradScaler):
+        for tensor in find_leaves(vars(leaf), torch.Tensor):
+            _sort(tensor, held)
 
 
 def _is_code(item: object) -> bool:

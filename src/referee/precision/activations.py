@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, isfinite
 from typing import Any
 
 from referee.device.host import load_torch
@@ -38,7 +39,12 @@ def measure_activations(subject: Subject) -> tuple[ActivationRange, ...]:
         for handle in handles:
             handle.remove()
     found = [(name, float(value)) for name, value in largest.items()]
-    return tuple(
-        ActivationRange(module=name, largest=value, headroom=FLOAT16.largest / value if value else float("inf"))
-        for name, value in sorted(found, key=lambda item: -item[1])
-    )
+    # What is no number comes first: nothing holds it.
+    ordered = sorted(found, key=lambda item: -item[1] if isfinite(item[1]) else -inf)
+    return tuple(_range_of(name, value) for name, value in ordered)
+
+
+def _range_of(name: str, value: float) -> ActivationRange:
+    if not isfinite(value):
+        return ActivationRange(module=name, largest=None, headroom=0.0)
+    return ActivationRange(module=name, largest=value, headroom=FLOAT16.largest / value if value else None)

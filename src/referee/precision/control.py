@@ -87,6 +87,7 @@ class Control:
         self._dtype = None if setting.autocast is None else getattr(self._torch, setting.autocast)
         self._around: Any = None
         self._undo: list[Callable[[], None]] = []
+        self._in_backward = False
         self.backwards = 0
         """How often the step called backward since this control was entered."""
 
@@ -144,6 +145,11 @@ class Control:
         plain = module.backward
 
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if self._in_backward:
+                # The same call once more, through a mode, or one that backward makes itself (a checkpoint): what comes
+                # down to it carries the scale already.
+                plain(tensors, *args, **kwargs)
+                return
             self.backwards += 1
             losses = (tensors,) if isinstance(tensors, self._torch.Tensor) else tuple(tensors)
             if self._on_loss is not None:
@@ -152,7 +158,11 @@ class Control:
                 raise BackwardReached
             within = self._around is not None
             self._leave_autocast()
-            plain(tuple(self._scaled(loss) for loss in losses), *args, **kwargs)
+            self._in_backward = True
+            try:
+                plain(tuple(self._scaled(loss) for loss in losses), *args, **kwargs)
+            finally:
+                self._in_backward = False
             if self._on_gradients is not None:
                 self._on_gradients()
             if within:

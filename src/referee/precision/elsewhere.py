@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 from referee.device.host import load_torch
@@ -44,6 +45,8 @@ class Elsewhere:
     stopped: str = ""
     banned: str = ""
     """The call that autocast refuses there."""
+    left_out: str = ""
+    """Which functions of the user's own did not run there, and why."""
 
 
 def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewhere:
@@ -63,7 +66,8 @@ def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewher
 
     with restored(subject), Intercepts() as on, module_stack(subject.module_names) as stack:
         on.replace(torch.autograd, "backward", reached)
-        _see_functions(on, torch, found, tape)
+        functions = _Functions(found, tape, fakes)
+        on.replace_attribute(torch.autograd.Function, "apply", functions.apply())
         if subject.own_sites:
             _mirror(on, torch, subject.device_type, device_type, getattr(torch, dtype), tape)
         calls = CallRecorder(found, stack, substitute=fakes.substitute)
@@ -79,19 +83,79 @@ def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewher
             stopped = first_sentence(error)
             if "unsafe to autocast" in str(error):
                 banned, stopped = found.calls[-1].name if found.calls else "", ""
-    return Elsewhere(device_type=device_type, recording=found, tape=tape, stopped=stopped, banned=banned)
+    return Elsewhere(
+        device_type=device_type,
+        recording=found,
+        tape=tape,
+        stopped=stopped,
+        banned=banned,
+        left_out=functions.words(),
+    )
 
 
-def _see_functions(on: Intercepts, torch: Any, found: Recording, tape: Tape) -> None:
-    """Functions with a backward of their own run their forward where gradients are off: tell the tape of them."""
-    plain = torch.autograd.Function.apply.__func__
+class _Functions:
+    """Functions with a backward of their own, whose forward runs where gradients are off: the tape is told of them.
 
-    def apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
-        result = plain(kind, *args, **kwargs)
-        tape.opaque(kind.__name__, (args, tuple(kwargs.values())), result, call=found.current)
-        return result
+    They are given fakes alone, weights included. A forward that cannot run on fakes (it reads values) is run here, on
+    ones of the same shapes, for the shapes and dtypes of its results; its calls are then not a part of the recording.
+    """
 
-    on.replace_attribute(torch.autograd.Function, "apply", classmethod(apply))
+    def __init__(self, found: Recording, tape: Tape, fakes: _Fakes) -> None:
+        self._found, self._tape, self._fakes = found, tape, fakes
+        self.run_here: dict[str, str] = {}
+        """By name: why the forward did not run on fakes."""
+
+    def apply(self) -> Any:
+        """What stands for ``torch.autograd.Function.apply``."""
+        plain = load_torch().autograd.Function.apply.__func__
+
+        def apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
+            given, named = self._substituted(list(args)), self._substituted(kwargs)
+            begun = len(self._found.calls)
+            outer = self._found.current, self._found.explicit
+            try:
+                result = plain(kind, *given, **named)
+            except Exception as error:  # noqa: BLE001 - user code on fake tensors: anything can come out
+                del self._found.calls[begun:]
+                self._found.current, self._found.explicit = outer
+                self.run_here[kind.__name__] = first_sentence(error)
+                result = self._here(plain, kind, given, named)
+            with load_torch()._C.DisableTorchFunction():  # reading a tensor is no call of the step's
+                self._tape.opaque(kind.__name__, (given, tuple(named.values())), result, call=self._found.current)
+            return result
+
+        return classmethod(apply)
+
+    def _here(self, plain: Any, kind: Any, args: Any, kwargs: Any) -> Any:
+        torch = load_torch()
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            result = plain(kind, *_ones(torch, args), **_ones(torch, kwargs))
+        return self._substituted(result)
+
+    def _substituted(self, value: Any) -> Any:
+        # Outside of a call that the recorder has taken over, making a fake would be recorded itself.
+        with load_torch()._C.DisableTorchFunction():
+            return self._fakes.substitute(value)
+
+    def words(self) -> str:
+        """Which ran here instead, as a part of the reason why not all is compared."""
+        return "; ".join(
+            f"{name}.forward does not run there ({why}), so it is left out and its results are taken as they are here"
+            for name, why in self.run_here.items()
+        )
+
+
+def _ones(torch: Any, value: Any) -> Any:
+    """``value`` with real tensors of ones on the CPU in place of its tensors."""
+    if isinstance(value, torch.Tensor):
+        return torch.ones(tuple(value.shape), dtype=value.dtype)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_ones(torch, item) for item in value)
+    if isinstance(value, dict):
+        return {key: _ones(torch, item) for key, item in value.items()}
+    return value
 
 
 class _Fakes:
@@ -201,16 +265,15 @@ def _mirror(on: Intercepts, torch: Any, here: str, there: str, dtype: Any, tape:
 def differences(here: Recording, there: Elsewhere) -> tuple[tuple[DeviceDifference, ...], str]:
     """Calls whose results have other dtypes there, and why the comparison is not complete, if it is not.
 
-    Both recordings run the same code, so their calls correspond one to one; where they do not, the code itself asks
-    for the device, and what follows is compared no further.
+    Both recordings run the same code, so their calls correspond one to one. Where they do not, the code itself asks
+    for the device, or a part of it did not run there: what corresponds before and after is compared all the same.
     """
     names: Counter[tuple[str, str, str, str]] = Counter()
-    forward = [call for call in here.calls if call.name != "backward"]
-    reason = f"the forward pass could not be followed there: {there.stopped}" if there.stopped else ""
-    for ours, theirs in zip(forward, there.recording.calls, strict=False):
-        if ours.name != theirs.name:
-            reason = f"the code takes another way there: {theirs.name} instead of {ours.name} in {ours.module or 'it'}"
-            break
+    forward = _forward(here)
+    pairs, apart = _corresponding(forward, there)
+    stopped = f"the forward pass could not be followed there: {there.stopped}" if there.stopped else ""
+    reason = "; ".join(words for words in (there.left_out or apart, stopped) if words)
+    for ours, theirs in pairs:
         if theirs is there.recording.calls[-1] and (there.banned or there.stopped):
             break
         if _result(ours) != _result(theirs):
@@ -234,6 +297,24 @@ def differences(here: Recording, there: Elsewhere) -> tuple[tuple[DeviceDifferen
     return tuple(rows), reason
 
 
+def _forward(here: Recording) -> list[CallEvent]:
+    return [call for call in here.calls if call.name != "backward"]
+
+
+def _corresponding(forward: Sequence[CallEvent], there: Elsewhere) -> tuple[list[tuple[CallEvent, CallEvent]], str]:
+    """The calls here and there that are the same call, in order, and where the first has no counterpart, if so."""
+    calls = there.recording.calls
+    pairs = list(zip(forward, calls, strict=False))
+    first = next(((a, b) for a, b in pairs if a.name != b.name), None)
+    if first is None:
+        return pairs, ""
+    ours, theirs = ([(call.name, call.module) for call in side] for side in (forward, calls))
+    blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
+    pairs = [(forward[block.a + k], calls[block.b + k]) for block in blocks for k in range(block.size)]
+    a, b = first
+    return pairs, f"the code takes another way there: {b.name} instead of {a.name} in {a.module or 'it'}"
+
+
 def derived_differences(here: Recording, tape: Tape, there: Elsewhere) -> tuple[tuple[DeviceDifference, ...], str]:
     """Calls whose backward would compute in other dtypes there, derived on both sides, and why that is not complete.
 
@@ -244,11 +325,8 @@ def derived_differences(here: Recording, tape: Tape, there: Elsewhere) -> tuple[
     if not there.tape.losses:
         return (), "" if not tape.losses else "no loss was seen there"
     ours, theirs = backward_dtypes(tape.reached()), backward_dtypes(there.tape.reached())
-    forward = [call for call in here.calls if call.name != "backward"]
     found: Counter[tuple[str, str, str, str]] = Counter()
-    for a, b in zip(forward, there.recording.calls, strict=False):
-        if a.name != b.name:
-            break
+    for a, b in _corresponding(_forward(here), there)[0]:
         words = ours.get(a.number, ""), theirs.get(b.number, "")
         if all(words) and words[0] != words[1]:
             found[a.name, a.module, *words] += 1

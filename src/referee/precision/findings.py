@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 
 from referee.device.host import load_torch
@@ -10,8 +10,8 @@ from referee.precision.passes import Pass
 from referee.precision.subject import Subject, restored
 from referee.precision.updates import check_epsilon
 from referee.precision.watch import watch
-from referee.precision.weights import half_weights, low_weights
-from referee.records.finding import Finding
+from referee.precision.weights import half_weights, low_weights, low_words, spoiled_weights
+from referee.records.finding import Finding, Scalar
 from referee.records.precision import ActivationRange, GradientRange
 from referee.units import format_frac
 
@@ -41,9 +41,12 @@ def several_optimizers(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def watch_step(subject: Subject) -> tuple[Finding, ...]:
-    """What two calls of the step use wrongly, seen while they run; everything is put back."""
-    with restored(subject), watch(on_collapse="announce") as seen:
+def watch_step(subject: Subject, announce: Callable[[Finding], None] = lambda _: None) -> tuple[Finding, ...]:
+    """What two calls of the step use wrongly, seen while they run; everything is put back.
+
+    ``announce`` is told of each when it comes up, so that they are known where the step raises.
+    """
+    with restored(subject), watch(on_collapse="announce", announce=announce) as seen:
         subject.step()
         subject.step()
     return seen.findings
@@ -77,39 +80,58 @@ def cast_cache() -> Iterator[Finding]:
         )
 
 
-def finite_findings(reference: Pass) -> tuple[Finding, ...]:
-    """Are the float32 gradients, against which all others are held, numbers at all?"""
+def finite_findings(reference: Pass, subject: Subject) -> tuple[Finding, ...]:
+    """Are the gradients without autocast, against which all others are held, numbers at all, and if not, why?"""
     torch = load_torch()
     wrong = {name: int((~torch.isfinite(g)).sum()) for name, g in reference.gradients.items()}
     named = [name for name, count in wrong.items() if count]
     losses = [float(loss) for loss in reference.losses if loss.numel() == 1 and not loss.is_complex()]
+    low = low_words(subject)
+    where = f"without autocast, the weights being {low}" if low else "in float32 already"
     if not named:
         wrong_losses = [loss for loss in losses if not isfinite(loss)]
-        return tuple(_loss_finding(loss) for loss in wrong_losses[:1])
+        return tuple(_loss_finding(loss, where) for loss in wrong_losses[:1])
     elements = sum(gradient.numel() for gradient in reference.gradients.values())
+    because, evidence, hint = _why_not_finite(subject)
     return (
         Finding(
             code="gradients-not-finite",
             severity="warning",
-            message=f"In float32 already {format_frac(sum(wrong.values()) / elements)} of the gradient is infinite or "
-            f"no number, first in {named[0]}: no precision and no loss scale mends that, so ranges say nothing.",
+            message=f"{format_frac(sum(wrong.values()) / elements)} of the gradient is infinite or no number {where}, "
+            f"first in {named[0]}{because}: no precision and no loss scale mends that, so ranges say nothing.",
             evidence={
                 "not_finite": sum(wrong.values()),
                 "elements": elements,
                 "parameters": len(named),
                 "loss": str(losses[0]) if losses else None,
+                **evidence,
             },
-            hint="torch.autograd.set_detect_anomaly(True) names the operator that makes the first one.",
+            hint=hint,
         ),
     )
 
 
-def _loss_finding(loss: float) -> Finding:
+def _why_not_finite(subject: Subject) -> tuple[str, dict[str, Scalar], str]:
+    """The cause in words, as evidence, and the mend: the weights themselves, an epsilon that vanished, or not known."""
+    spoiled = spoiled_weights(subject)
+    if not spoiled:
+        return "", {}, "torch.autograd.set_detect_anomaly(True) names the operator that makes the first one."
+    first = next(iter(spoiled))
+    evidence: dict[str, Scalar] = {"weights_not_finite": sum(spoiled.values()), "first_weight": first}
+    words = f", and so are weights, first {first}"
+    epsilons = list(check_epsilon(subject))
+    if epsilons:
+        evidence["because"] = epsilons[0].code
+        return f"{words}: the update before made them so, see {epsilons[0].code}", evidence, epsilons[0].hint
+    return words, evidence, "Start from weights that are numbers: an update, or what was loaded, has spoiled these."
+
+
+def _loss_finding(loss: float, where: str) -> Finding:
     """Gradients may be finite all the same: that of a logarithm is, where the logarithm is not."""
     return Finding(
         code="loss-not-finite",
         severity="warning",
-        message=f"The loss is {loss:g} in float32 already: no precision mends that, whatever its gradients are.",
+        message=f"The loss is {loss:g} {where}: no precision mends that, whatever its gradients are.",
         evidence={"loss": str(loss)},
         hint="Look for a logarithm, a root or a division out of its domain in the loss.",
     )
@@ -132,14 +154,14 @@ def range_findings(ranges: GradientRange | None, activations: Sequence[Activatio
                 hint="Use bf16, or a GradScaler.",
             )
         )
-    over = [row for row in activations if row.headroom < 1]
+    over = [row for row in activations if row.overflows]
     if over:
+        size = "is infinite or no number" if over[0].largest is None else f"reaches {over[0].largest:.4g}"
         found.append(
             Finding(
                 code="activations-overflow",
                 severity="warning",
-                message=f"The output of {over[0].module} reaches {over[0].largest:.4g}, beyond fp16's 65,504: no loss "
-                "scale mends that.",
+                message=f"The output of {over[0].module} {size}, beyond fp16's 65,504: no loss scale mends that.",
                 evidence={"module": over[0].module, "largest": over[0].largest, "modules": len(over)},
                 hint="Use bf16, or keep these modules in float32 with torch.autocast(…, enabled=False).",
             )

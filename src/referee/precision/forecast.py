@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from referee.precision.scaler import Policy, Trajectory, over_gradients
+from referee.precision.scaler import Policy, State, Trajectory, advance, over_gradients
 from referee.records.precision import GradientRange, ScalerForecast
 
 STEPS = 20_000
@@ -21,25 +21,46 @@ def forecast(gradients: GradientRange, *, policy: Policy | None = None, steps: i
         return None
     found = over_gradients([limit], steps=steps, policy=policy)
     low, high = _steady(found)
+    first = next((k for k, skipped in enumerate(found.skipped) if not skipped), steps)
+    # It is steady once an overflow has turned it back: at the start, or after it has grown.
+    turned = first > 0 or any(found.skipped[first:])
     return ScalerForecast(
         steps=steps,
         init_scale=policy.init_scale,
         skips=found.skips,
-        first_skips=next((k for k, skipped in enumerate(found.skipped) if not skipped), steps),
+        first_skips=first,
         steady_low=low,
         steady_high=high,
         collapsed_at=found.collapsed_at,
         changes=_changes(found),
+        rising=not turned,
+        overflows_at=None if turned else _first_overflow(found, limit, steps=steps, policy=policy),
     )
 
 
 def highest_clean_scale(gradients: GradientRange) -> float | None:
-    """The highest power of two at which no gradient overflowed, by the basis of the report."""
-    run = gradients.basis == "run"
-    clean = [
-        point.exponent for point in gradients.scales if (point.overflow_frac if run else point.overflow_frac_cast) == 0
-    ]
+    """The highest power of two at which no gradient overflowed.
+
+    By the real backwards where one of them overflowed; where none did they say nothing of higher scales, and the cast,
+    which is counted at every power of two, has the word.
+    """
+    run = [point for point in gradients.scales if point.overflow_frac is not None]
+    if any(point.overflow_frac for point in run):
+        clean = [point.exponent for point in run if point.overflow_frac == 0]
+    else:
+        clean = [point.exponent for point in gradients.scales if point.overflow_frac_cast == 0]
     return 2.0 ** max(clean) if clean else None
+
+
+def _first_overflow(found: Trajectory, limit: float, *, steps: int, policy: Policy) -> int | None:
+    """The step at which a scale that has only grown until now first overflows; ``None`` where it grows no further."""
+    scale, step = found.end.scale, steps - found.end.tracker
+    while scale <= limit:
+        grown = advance(State(scale=scale, tracker=policy.growth_interval - 1), overflow=False, policy=policy).scale
+        if grown <= scale:
+            return None
+        scale, step = grown, step + policy.growth_interval
+    return step
 
 
 def _steady(found: Trajectory) -> tuple[float, float]:

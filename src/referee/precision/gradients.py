@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def report_gradients(
     ``exponents`` are the loss scales at which a real fp16 backward runs, more being added to find the window's edges;
     ``go_on`` says, before each but the first, whether there is time. ``lost_updates`` are counts by parameter.
     """
-    losses, why_not = _real_losses(subject, gradients.reference, exponents, loss_frac=loss_frac, go_on=go_on)
+    losses, why_not, cut = _real_losses(subject, gradients.reference, exponents, loss_frac=loss_frac, go_on=go_on)
     elements = gradients.together.elements
     scales = tuple(
         _scale_point(gradients.together, exponent, losses) for exponent in sorted({*CAST_EXPONENTS, *losses})
@@ -134,7 +135,13 @@ def report_gradients(
         layers=layers(parameters),
         binades=tuple(Binade(exponent=e, count=count) for e, count in gradients.together.binades()),
         why_not=why_not,
+        window_note=_window_note(len(losses)) if cut else "",
     )
+
+
+def _window_note(tried: int) -> str:
+    scales = "scale 1 was" if tried == 1 else f"{tried} scales were"
+    return f"only {scales} tried in the time there was, so its edges may lie further out"
 
 
 def _bf16_loss(subject: Subject, reference: Pass) -> float | None:
@@ -152,22 +159,27 @@ def _real_losses(
     *,
     loss_frac: float,
     go_on: Callable[[], bool],
-) -> tuple[dict[int, Loss], str]:
-    """Backwards at ``exponents``, then halving the gaps where the window begins and ends."""
+) -> tuple[dict[int, Loss], str, bool]:
+    """Backwards at ``exponents``, then halving the gaps where the window begins and ends.
+
+    Beside them the reason why there are none or not all, and whether there was no time for more.
+    """
     losses: dict[int, Loss] = {}
+    few = _few_vanish(loss_frac)
     try:
         for exponent in exponents:
             if losses and not go_on():
-                return losses, ""
+                return losses, "", True
             losses[exponent] = _at(subject, reference, exponent)
         while go_on() and (further := _beyond(losses)) is not None:
             losses[further] = _at(subject, reference, further)
-        for good in (_few_vanish(loss_frac), _none_overflows):
+        for good in (few, _none_overflows):
             while go_on() and (middle := _between(losses, good)) is not None:
                 losses[middle] = _at(subject, reference, middle)
     except Exception as error:  # noqa: BLE001 - a missing fp16 kernel, or the user's own code
-        return losses, f"no fp16 backward here: {first_sentence(error)}"
-    return losses, ""
+        return losses, f"no fp16 backward here: {first_sentence(error)}", False
+    cut = _beyond(losses) is not None or any(_between(losses, good) is not None for good in (few, _none_overflows))
+    return losses, "", cut
 
 
 def _beyond(losses: dict[int, Loss]) -> int | None:
@@ -216,15 +228,23 @@ def _scale_point(together: Magnitudes, exponent: int, losses: dict[int, Loss]) -
 
 
 def _window(scales: Sequence[ScalePoint], *, loss_frac: float, run: bool) -> tuple[float | None, float | None]:
-    """The lowest and highest power of two at which little vanishes and nothing overflows, by the better basis."""
-    good = []
+    """The lowest and highest power of two at which little vanishes and nothing overflows, by the better basis.
+
+    Of several stretches of tried scales that are good throughout, the longest.
+    """
+    stretches: list[list[int]] = [[]]
     for point in scales:
         zero, overflow = (
             (point.zero_frac, point.overflow_frac) if run else (point.zero_frac_cast, point.overflow_frac_cast)
         )
-        if zero is not None and overflow is not None and zero <= loss_frac and overflow == 0:
-            good.append(point.exponent)
-    return (2.0 ** min(good), 2.0 ** max(good)) if good else (None, None)
+        if zero is None or overflow is None:
+            continue
+        if zero <= loss_frac and overflow == 0:
+            stretches[-1].append(point.exponent)
+        elif stretches[-1]:
+            stretches.append([])
+    good = max(stretches, key=lambda stretch: stretch[-1] - stretch[0] if stretch else -1)
+    return (2.0 ** good[0], 2.0 ** good[-1]) if good else (None, None)
 
 
 def _parameter(
@@ -242,9 +262,14 @@ def _parameter(
         zero_frac_cast=cast.zeros / elements,
         subnormal_frac=cast.subnormals / elements,
         overflow_frac=(cast.overflows if real is None else real.overflowed.get(name, 0)) / elements,
-        largest=float(gradient.abs().max()) if gradient.numel() else 0.0,
+        largest=_largest(gradient),
         lost_updates_bf16_frac=None if lost is None else lost / elements,
     )
+
+
+def _largest(gradient: Any) -> float | None:
+    value = float(gradient.abs().max()) if gradient.numel() else 0.0
+    return value if isfinite(value) else None
 
 
 def layers(parameters: Sequence[ParameterRange]) -> tuple[ParameterRange, ...]:
@@ -260,7 +285,8 @@ def _together(name: str, members: Sequence[ParameterRange]) -> ParameterRange:
 
     def share(of: Callable[[ParameterRange], float | None]) -> float | None:
         parts = [(value, member.elements) for member in members if (value := of(member)) is not None]
-        return sum(value * count for value, count in parts) / max(1, elements) if parts else None
+        # Of those members alone that have the share: what is not known of the others is not zero.
+        return sum(value * count for value, count in parts) / max(1, sum(c for _, c in parts)) if parts else None
 
     return ParameterRange(
         name=name,
@@ -270,7 +296,7 @@ def _together(name: str, members: Sequence[ParameterRange]) -> ParameterRange:
         zero_frac_cast=share(lambda m: m.zero_frac_cast) or 0.0,
         subnormal_frac=share(lambda m: m.subnormal_frac) or 0.0,
         overflow_frac=share(lambda m: m.overflow_frac) or 0.0,
-        largest=max(member.largest for member in members),
+        largest=None if any(m.largest is None for m in members) else max(m.largest or 0.0 for m in members),
         lost_updates_bf16_frac=share(lambda m: m.lost_updates_bf16_frac),
     )
 

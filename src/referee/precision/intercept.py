@@ -41,12 +41,16 @@ class Intercepts:
         Of a class the first argument is the instance, of a module the module. ``after`` may take the keywords as well.
         ``failed`` is told when the call raised.
         """
+        from torch.compiler import is_compiling
+
         plain = getattr(owner, name)
         of_class = inspect.isclass(owner)
         wants_keywords = after is not None and len(inspect.signature(after).parameters) == 4
 
         @functools.wraps(plain)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():  # a compiler that follows the call is to see torch's function alone
+                return plain(*args, **kwargs)
             subject, rest = (args[0], args[1:]) if of_class else (owner, args)
             if before is not None:
                 before(subject, rest, kwargs)

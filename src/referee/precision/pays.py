@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
+from referee.precision.budget import USED_UP
 from referee.precision.control import Setting
 from referee.precision.rows import bounds
-from referee.precision.subject import Subject
+from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import Conditions, Timed, time_settings
 from referee.precision.verdict import HOPELESS_RATIO
 from referee.records.compare import Pair
@@ -15,6 +17,20 @@ from referee.records.precision import PaysFrom, PrecisionTiming
 
 BATCH_SIZES = (1, 8, 64)
 """Tried where nothing else is asked for: a factor of eight apart."""
+
+
+Step: TypeAlias = Callable[[], object]
+Builder: TypeAlias = Callable[[int], tuple[Step, Any, Any]]
+"""Batch size → step, model and optimizer (``None`` where the step carries none)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Where to look from which batch size a precision pays: how the step is built, its own size, and the sizes."""
+
+    build: Builder
+    own: int | None = None
+    sizes: Sequence[int] = BATCH_SIZES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +68,42 @@ def measure_points(
         if timed is None and conditions.left_ns > 0:
             timed = time_settings(build(size), settings, conditions=conditions, name=f"batch size {size}", strict=True)
         if timed is None:
-            timed = Timed(skipped={setting.name: "the --budget was used up" for setting in settings[1:]})
+            timed = Timed(skipped={setting.name: USED_UP for setting in settings[1:]})
         points.append(point_of(size, timed))
     return tuple(points)
+
+
+def look_for_size(
+    subject: Subject,
+    settings: Sequence[Setting],
+    timing: Sequence[PrecisionTiming],
+    timed: Timed,
+    *,
+    sizes: Sizes,
+    conditions: Conditions,
+) -> tuple[PaysFrom, ...]:
+    """From which batch size does each low precision pay?"""
+    if len(settings) < 2 or not sizes.sizes:
+        return ()
+    tried = hopeful(settings, timing)
+    ratios = {row.name: row.ratio for row in timing}
+    if len(tried) < 2:
+        return tuple(not_tried(setting.name, ratios.get(setting.name)) for setting in settings[1:])
+
+    def built(size: int) -> Subject:
+        step, model, optimizer = sizes.build(size)
+        return make_subject(
+            step,
+            device_type=subject.device_type,
+            model=model,
+            optimizer=optimizer,
+            own_sites=subject.own_sites,
+        )
+
+    known = {} if sizes.own is None else {sizes.own: timed}
+    points = measure_points(built, tried, sizes=sizes.sizes, conditions=conditions, known=known)
+    found = {row.name: row for row in find_pays_from(points, [setting.name for setting in tried[1:]])}
+    return tuple(found.get(s.name) or not_tried(s.name, ratios.get(s.name)) for s in settings[1:])
 
 
 def find_pays_from(points: Sequence[Point], names: Sequence[str]) -> tuple[PaysFrom, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from referee.records.finding import Finding
+from referee.precision.place import user_line
+from referee.records.finding import Finding, Scalar, Severity
 
 
 @dataclass
@@ -28,6 +29,10 @@ class ScalerLog:
     scales: list[float] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
     """Optimizers, by ``id``, that it stepped since its last update."""
+    line: str = ""
+    """Where it stepped last."""
+    skip_line: str = ""
+    """Where it skipped first."""
 
 
 @dataclass
@@ -40,6 +45,8 @@ class Seen:
     steps: int = 0
     """Optimizer steps that were really made."""
     announce: Callable[[Finding], None] = lambda _: None
+    latest: Finding | None = None
+    """The finding that came up last, whether it had come up before or not."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -61,7 +68,32 @@ class Seen:
     def note(self, finding: Finding, *, key: str = "") -> None:
         """Count a finding; only the first of its kind is kept and announced."""
         key = key or finding.code
+        self.latest = finding
         self.counts[key] = self.counts.get(key, 0) + 1
         if key not in self.first:
             self.first[key] = finding
             self.announce(finding)
+
+    def tell(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str,
+        severity: Severity = "warning",
+        line: str | None = None,
+        also: Mapping[str, Scalar] | None = None,
+        **evidence: Scalar,
+    ) -> None:
+        """Note a finding with the user's line: the present one unless another is given."""
+        line = user_line() if line is None else line
+        place = f" ({line})" if line else ""
+        self.note(
+            Finding(
+                code=code,
+                severity=severity,
+                message=f"{message}{place}.",
+                evidence={"line": line, **evidence, **(also or {})},
+                hint=hint,
+            )
+        )

@@ -15,6 +15,7 @@ from referee.bench.measure import Seen, measure
 from referee.bench.plan import Plan, ProgressCallback, no_progress
 from referee.device.host import load_torch
 from referee.device.provenance import Source
+from referee.precision.budget import USED_UP
 from referee.precision.control import BF16, FLOAT32, FP16, TF32, Control, Setting, own_scaler
 from referee.precision.pilot import (
     Pilot,
@@ -97,11 +98,10 @@ class Timed:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def provenance(self) -> Provenance:
-        """Where this was timed, by the first that was; there is one wherever the timing was not ``strict``."""
+    def provenance(self) -> Provenance | None:
+        """Where this was timed, by the first that was; ``None`` where nothing was."""
         first = self.comparisons[0] if self.comparisons else self.alone
-        assert first is not None
-        return first.provenance
+        return None if first is None else first.provenance
 
 
 def time_settings(
@@ -110,9 +110,11 @@ def time_settings(
     """Compare each further setting with the first; fp16 training runs with a ``GradScaler``, as it would have to.
 
     One setting alone is measured. Where several threads compute and are disturbed, all is timed with one. ``strict``
-    leaves out what there is no time to answer; else the time that there is is used. The weights move while this runs
-    (the optimizer is a part of the step) and are put back.
+    leaves out what there is no time to answer; else the time that there is is used. Where there is none, nothing is.
+    The weights move while this runs (the optimizer is a part of the step) and are put back.
     """
+    if conditions.left_ns <= 0:
+        return Timed(skipped={setting.name: USED_UP for setting in settings[1:]}, one_thread=conditions.one_thread)
     threads = load_torch().get_num_threads()
     may_be_one = may_use_one_thread(conditions.device)
     found = _time(subject, settings, conditions=conditions, name=name, strict=strict)
@@ -145,6 +147,9 @@ def _time(
         for place, (setting, pilot) in enumerate(zip(settings[1:], pilots[1:], strict=True), 1):
             price = price_of(pilots[0], pilot, device=device)
             most_ns = conditions.left_ns // (len(settings) - place)
+            if most_ns <= 0:
+                skipped[setting.name] = USED_UP
+                continue
             if strict and price.least_ns > most_ns:
                 skipped[setting.name] = f"an answer takes {format_ns(price.whole_ns)}, more than is left of --budget"
                 continue

@@ -24,6 +24,9 @@ HOPELESS_RATIO = 3.0
 """A precision that takes this many times as long at the step's own batch size is not tried at others, nor hoped for
 where it was not answered: no noise of a few calls is that large."""
 
+_FP16_WINS_BELOW = 0.9
+"""fp16 is advised where it takes less than this share of the time of the best that has float32's range."""
+
 _NAMES: dict[str, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bf16 autocast", "float16": "fp16 autocast"}
 
 
@@ -34,10 +37,10 @@ def judge(
     activations: Sequence[ActivationRange],
     autocast: AutocastAudit | None,
 ) -> PrecisionVerdict:
-    """The verdict. A precision wins only where it is measurably faster; of several, bf16 before fp16 unless slower.
+    """The verdict. A precision wins only where it is measurably faster; of several, the fastest, fp16 with a handicap.
 
-    bf16 needs no scaler and no watching, so fp16 has to be faster than bf16 by more than a tenth to be advised: the
-    tool's own weighing, stated in the reasons.
+    bf16 and TF32 need no scaler and no watching, so fp16 has to be faster than either by more than a tenth to be
+    advised: the tool's own weighing.
     """
     faster = {row.name: row for row in timing if row.answer == "faster" and row.ratio is not None}
     dtype = _choose(faster, timing, activations)
@@ -60,18 +63,17 @@ def _choose(
         return "float32"
     if not any(row.answer in ("faster", "slower", "same") for row in others):
         return "cannot-tell"
-    overflowing = any(row.headroom < 1 for row in activations)
+    overflowing = any(row.overflows for row in activations)
     low = {name: row.ratio or 1.0 for name, row in faster.items()}
     if overflowing:
         low.pop("float16", None)
     if not low:
         return "cannot-tell" if any(_may_be_faster(row) for row in others) else "float32"
-    if "float16" in low and ("bfloat16" not in low or low["float16"] < 0.9 * low["bfloat16"]):
+    half = low.pop("float16", None)
+    best = min(low, key=lambda name: low[name], default=None)
+    if half is not None and (best is None or half < _FP16_WINS_BELOW * low[best]):
         return "float16"
-    best = min(low, key=lambda name: low[name])
-    if best == "tf32":
-        return "tf32"
-    return "bfloat16"
+    return "tf32" if best == "tf32" else "bfloat16"
 
 
 def _may_be_faster(row: PrecisionTiming) -> bool:
@@ -109,7 +111,8 @@ def _line_dtype(
     }[dtype]
     vanishing = ""
     if gradients is not None and gradients.zero_frac is not None:
-        vanishing = f" In fp16 {format_frac(gradients.zero_frac, digits=3)} of the gradient would vanish at scale 1."
+        lost = format_frac(gradients.zero_frac, digits=3)
+        vanishing = f" In fp16 {lost} of the gradient would vanish at scale 1{_window_words(gradients)}."
     return f"dtype: {words}, no scaler: {because}.{vanishing}"
 
 
@@ -127,7 +130,8 @@ def _by_range(gradients: GradientRange | None) -> str:
 def _window_words(gradients: GradientRange | None) -> str:
     if gradients is None or gradients.scale_low is None or gradients.scale_high is None:
         return ""
-    return f" (good scales: {format_number(gradients.scale_low)} to {format_number(gradients.scale_high)})"
+    note = f"; {gradients.window_note}" if gradients.window_note else ""
+    return f" (good loss scales: {gradients.window_words}{note})"
 
 
 def _line_places(autocast: AutocastAudit | None, dtype: DtypeAnswer) -> str:
@@ -206,10 +210,11 @@ def _range_reasons(gradients: GradientRange | None, activations: Sequence[Activa
             )
         if gradients.scale_low is not None and gradients.scale_high is not None:
             found.append(
-                f"loss scales from {format_number(gradients.scale_low)} to {format_number(gradients.scale_high)} lose "
-                f"at most {format_frac(LOSS_FRAC)}"
+                f"good loss scales: {gradients.window_words}, where at most {format_frac(LOSS_FRAC)} vanishes and "
+                "nothing overflows"
             )
     if activations:
         top = activations[0]
-        found.append(f"the largest activation is {format_number(top.largest)} ({top.module}); fp16 ends at 65,504")
+        size = "infinite or no number" if top.largest is None else format_number(top.largest)
+        found.append(f"the largest activation is {size} ({top.module}); fp16 ends at 65,504")
     return tuple(found)

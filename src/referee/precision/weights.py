@@ -9,12 +9,24 @@ from referee.precision.subject import Subject
 from referee.records.finding import Finding
 
 
-def low_weights(subject: Subject) -> Iterator[Finding]:
-    """Are the weights kept in fewer bits than float32? Then the side called float32 is the step as it is."""
+def low_words(subject: Subject) -> str:
+    """The dtypes of fewer bits than float32 that weights are kept in; empty where there are none."""
     torch = load_torch()
     low = {p.dtype for p in subject.parameters()} & {torch.float16, torch.bfloat16}
-    if low:
-        words = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in low))
+    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in low))
+
+
+def spoiled_weights(subject: Subject) -> dict[str, int]:
+    """By parameter: how many elements are infinite or no number, where any is."""
+    torch = load_torch()
+    counts = {subject.name_of(p): int((~torch.isfinite(p.detach())).sum()) for p in subject.parameters()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def low_weights(subject: Subject) -> Iterator[Finding]:
+    """Are the weights kept in fewer bits than float32? Then the side called float32 is the step as it is."""
+    words = low_words(subject)
+    if words:
         yield Finding(
             code="low-weights",
             severity="warning",

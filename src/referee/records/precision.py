@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import frexp
 from typing import Literal
 
 from referee.records.finding import Finding
 from referee.records.provenance import Provenance
+from referee.units import format_number
 
 DtypeAnswer = Literal["float32", "tf32", "bfloat16", "float16", "cannot-tell"]
 Basis = Literal["run", "cast"]
+
+_SAID_AS_POWER = 1024.0
+"""Powers of two from here on are written as such."""
+
+
+def power_of_two(scale: float) -> str:
+    """A loss scale as one says it: small ones as they are, larger ones as ``2^16``."""
+    mantissa, exponent = frexp(scale)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and not 1 <= scale < _SAID_AS_POWER else format_number(scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +147,8 @@ class ParameterRange:
     zero_frac_cast: float
     subnormal_frac: float
     overflow_frac: float
-    largest: float
+    largest: float | None
+    """``None`` where an element is infinite or no number."""
     lost_updates_bf16_frac: float | None = None
 
 
@@ -152,7 +164,7 @@ class Binade:
 class GradientRange:
     """The gradients against fp16's range. Shares at scale 1; ``scale_low`` and ``scale_high`` bound the loss scales.
 
-    ``zero_frac`` is that of a real fp16 backward (``basis`` run), else of the cast. Between ``scale_low`` and
+    ``zero_frac`` is that of a real fp16 backward (``basis`` run), ``None`` where none ran. Between ``scale_low`` and
     ``scale_high`` (powers of two) at most ``loss_frac`` of the elements vanish and none overflows; ``None`` where no
     such scale was found.
     """
@@ -177,6 +189,16 @@ class GradientRange:
     why_not: str = ""
     layers: tuple[ParameterRange, ...] = ()
     """The parameters of each module taken together, in order."""
+    window_note: str = ""
+    """Why the edges of the window may lie further out than ``scale_low`` and ``scale_high``, if they may."""
+
+    @property
+    def window_words(self) -> str:
+        """The window of good loss scales, as ``2^8 to 2^17``; one that is a single scale is said to be that alone."""
+        if self.scale_low is None or self.scale_high is None:
+            return "none found"
+        low, high = power_of_two(self.scale_low), power_of_two(self.scale_high)
+        return f"{low} to {high}" if low != high else f"{low} alone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +206,15 @@ class ActivationRange:
     """The largest magnitude that one module's output reached, as a share of the largest float16 number, 65,504."""
 
     module: str
-    largest: float
-    headroom: float
-    """65,504 over the largest magnitude: below 1 it overflows."""
+    largest: float | None
+    """``None`` where it was infinite or no number."""
+    headroom: float | None
+    """65,504 over the largest magnitude: below 1 it overflows. ``None`` where every output was zero."""
+
+    @property
+    def overflows(self) -> bool:
+        """Whether fp16 does not hold it."""
+        return self.headroom is not None and self.headroom < 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +232,10 @@ class ScalerForecast:
     collapsed_at: int | None
     changes: tuple[tuple[int, float], ...]
     """Step and scale wherever the scale changed."""
+    rising: bool = False
+    """Whether the scale grew to the end of the simulated steps and was never turned back: not steady yet."""
+    overflows_at: int | None = None
+    """Of a rising scale: the step at which it would overflow for the first time."""
     waits_per_step: int | None = None
     """Values that the scaler reads back from the device in each step: each is a wait there."""
 

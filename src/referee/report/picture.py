@@ -60,6 +60,8 @@ def _png(plot: Plot) -> bytes:
         axes.set_yscale("log")
     if plot.y_unit == "ns":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: format_ns(y)))
+    if plot.y_unit == "%":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} %"))
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
     axes.grid(alpha=0.3)

@@ -24,6 +24,7 @@ from referee.records.precision import (
     PrecisionTiming,
     PrecisionVerdict,
     ScalerForecast,
+    power_of_two,
 )
 from referee.report.autocast import autocast_blocks
 from referee.report.findings import alarm_blocks, finding_blocks
@@ -159,7 +160,12 @@ def _ranges(ranges: GradientRange) -> tuple[Block, ...]:
         ),
         Fact(label="Subnormal in fp16", value=format_frac(ranges.subnormal_frac, digits=3), note="lose bits"),
         Fact(label="Overflow in fp16", value=format_frac(ranges.overflow_frac, digits=3)),
-        Fact(label="Good loss scales", value=_window(ranges), note=f"lose at most {format_frac(ranges.loss_frac)}"),
+        Fact(
+            label="Good loss scales",
+            value=ranges.window_words,
+            note=f"lose at most {format_frac(ranges.loss_frac)}"
+            + (f"; {ranges.window_note}" if ranges.window_note else ""),
+        ),
         Fact(label="Vanish in bf16", value=format_frac(ranges.zero_frac_bf16, digits=3)),
         Fact(
             label="Updates lost by bf16 weights",
@@ -170,22 +176,16 @@ def _ranges(ranges: GradientRange) -> tuple[Block, ...]:
     return (
         Heading(text="Gradients against fp16's range"),
         Facts(facts=tuple(facts)),
-        *_magnitudes(ranges),
+        *((plot,) if (plot := magnitude_plot(ranges)) else ()),
         *_scales(ranges),
         _parameters(ranges),
     )
 
 
-def _window(ranges: GradientRange) -> str:
-    if ranges.scale_low is None or ranges.scale_high is None:
-        return "none found"
-    return f"{format_number(ranges.scale_low)} to {format_number(ranges.scale_high)}"
-
-
-def _magnitudes(ranges: GradientRange) -> tuple[Block, ...]:
-    """The gradients by binade, with the ranges of the formats drawn as lines below them."""
+def magnitude_plot(ranges: GradientRange) -> Plot | None:
+    """The gradients by binade, with the ranges of the formats drawn as lines below them; ``None`` where all are 0."""
     if not ranges.binades:
-        return ()
+        return None
     total = max(1, ranges.elements)
     shares = [(float(b.exponent), 100 * b.count / total) for b in ranges.binades if b.count]
     least = min(share for _, share in shares)
@@ -197,9 +197,9 @@ def _magnitudes(ranges: GradientRange) -> tuple[Block, ...]:
         Curve(label="gradients", xs=tuple(x for x, _ in shares), ys=tuple(y for _, y in shares)),
         Curve(label="fp16 normal", xs=(float(_NORMAL), float(_END)), ys=(fp16, fp16)),
         Curve(label="fp16 subnormal", xs=(float(_VANISH), float(_NORMAL)), ys=(fp16, fp16), style="dashed"),
-        Curve(label="bf16", xs=(left, right), ys=(bf16, bf16)),
+        Curve(label="bf16, and further on both sides", xs=(left, right), ys=(bf16, bf16)),
     )
-    plot = Plot(
+    return Plot(
         curves=curves,
         x_label="exponent of the gradient: 2^x",
         y_label="share of the elements in percent",
@@ -208,7 +208,6 @@ def _magnitudes(ranges: GradientRange) -> tuple[Block, ...]:
         log_y=True,
         caption="bf16's range goes on in both directions, from 2^-133 to 2^128.",
     )
-    return (plot,)
 
 
 def _scales(ranges: GradientRange) -> tuple[Block, ...]:
@@ -252,7 +251,7 @@ def _parameters(ranges: GradientRange) -> Table:
             format_frac(p.zero_frac) if p.zero_frac is not None else "–",
             format_frac(p.zero_frac_cast),
             format_frac(p.subnormal_frac),
-            f"{p.largest:.2g}",
+            _magnitude(p.largest, digits=2),
             format_frac(p.lost_updates_bf16_frac) if p.lost_updates_bf16_frac is not None else "–",
         )
         for p in worst[:_MOST_PARAMETERS]
@@ -261,16 +260,16 @@ def _parameters(ranges: GradientRange) -> Table:
     return Table(columns=columns, rows=rows, caption=f"The worst first; {left} more in the JSON." if left else "")
 
 
+def _magnitude(value: float | None, *, digits: int) -> str:
+    return "not finite" if value is None else f"{value:.{digits}g}"
+
+
 def _scaler(found: ScalerForecast) -> tuple[Block, ...]:
     facts = [
-        Fact(label="Starts at", value=format_number(found.init_scale)),
+        Fact(label="Starts at", value=power_of_two(found.init_scale)),
         Fact(label="Skips at once", value=format_count(found.first_skips)),
         Fact(label=f"Skips in {found.steps:,} steps", value=format_count(found.skips)),
-        Fact(
-            label="Steady scale",
-            value=f"{format_number(found.steady_low)} to {format_number(found.steady_high)}",
-            note="if the gradients stay as they are",
-        ),
+        _where_it_settles(found),
     ]
     if found.waits_per_step is not None:
         facts.append(
@@ -285,6 +284,18 @@ def _scaler(found: ScalerForecast) -> tuple[Block, ...]:
     return Heading(text="What GradScaler would do"), Facts(facts=tuple(facts))
 
 
+def _where_it_settles(found: ScalerForecast) -> Fact:
+    if found.rising:
+        end = power_of_two(found.steady_high)
+        then = "" if found.overflows_at is None else f", and first overflows at step {found.overflows_at:,}"
+        return Fact(label=f"Scale after {found.steps:,} steps", value=end, note=f"rising still, not steady{then}")
+    return Fact(
+        label="Steady scale",
+        value=f"{power_of_two(found.steady_low)} to {power_of_two(found.steady_high)}",
+        note="the upper one is tried and skipped, if the gradients stay as they are",
+    )
+
+
 def _activations(report: PrecisionReport) -> tuple[Block, ...]:
     if not report.activations:
         return ()
@@ -294,6 +305,11 @@ def _activations(report: PrecisionReport) -> tuple[Block, ...]:
         Column(title="65,504 over it", align="right", priority=2),
     )
     rows = tuple(
-        (row.module, f"{row.largest:.4g}", f"{format_number(row.headroom)}×") for row in report.activations[:6]
+        (
+            row.module,
+            _magnitude(row.largest, digits=4),
+            f"{format_number(row.headroom)}×" if row.headroom is not None else "–",
+        )
+        for row in report.activations[:6]
     )
     return Heading(text="Activations against fp16's end"), Table(columns=columns, rows=rows)

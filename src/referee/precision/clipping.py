@@ -1,0 +1,232 @@
+"""Are gradients clipped while they still carry the loss scale? By torch's functions, or by hand.
+
+torch's own clipping is watched by name and held against the norm it saw. Clipping by hand is seen where it touches the
+gradients: a clamp of memory that a gradient with a scale lies in, or a product with it after a norm of such gradients
+was read. A product alone is no clipping: averaging over batches or ranks commutes with the scale.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from referee.device.host import load_torch
+from referee.device.watching import tensors_in
+from referee.precision.intercept import Intercepts
+from referee.precision.seen import Held, Seen
+from referee.records.finding import Scalar
+
+_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
+
+_NORMS = (("linalg", "norm"), ("linalg", "vector_norm"), ("", "norm"), ("", "_foreach_norm"), ("Tensor", "norm"))
+"""Where a norm may be read: the part of torch, and the name there."""
+
+_CLAMPS = ("clamp", "clamp_", "clip", "clip_", "clamp_min_", "clamp_max_")
+_PRODUCTS = ("mul", "mul_", "div", "div_", "__mul__", "__rmul__", "__imul__", "__truediv__", "__itruediv__")
+_FOREACH_CLAMPS = ("_foreach_clamp_min_", "_foreach_clamp_max_", "_foreach_minimum_", "_foreach_maximum_")
+_FOREACH_PRODUCTS = ("_foreach_mul_", "_foreach_div_")
+
+_HINT = "Call scaler.unscale_(optimizer) before clipping."
+
+
+class ClipWatch:
+    """Knows which gradients carry a scale, and what is done to them."""
+
+    def __init__(self, seen: Seen, held: Mapping[int, Held]) -> None:
+        self.torch = load_torch()
+        self.seen, self.held = seen, held
+        self.carrying: dict[int, weakref.ref[Any]] = {}
+        """Parameters whose gradient carries a scale, by the address of that gradient."""
+        self.norm_read = False
+        """Whether a norm of such gradients was read in this step."""
+        self.norms: list[tuple[Any, float]] = []
+        """Total norms taken of such gradients, with the scale they carried."""
+        self.inside = 0
+        """How many of torch's own functions are running: what they do is theirs."""
+        self.clipped_scale: float | None = None
+
+    def install(self, on: Intercepts) -> None:
+        """Put the interceptions in place."""
+        torch = self.torch
+        for name in _FUNCTIONS:
+            if hasattr(torch.nn.utils, name):
+                on.wrap(torch.nn.utils, name, before=self.before_clip, after=self.after_clip, failed=self.failed)
+        if hasattr(torch.nn.utils, "get_total_norm"):
+            on.wrap(torch.nn.utils, "get_total_norm", before=self.before_total, after=self.after_total)
+        for part, name in _NORMS:
+            on.wrap(getattr(torch, part) if part else torch, name, before=self.before_norm)
+        for names, owners, told in (
+            (_CLAMPS, (torch.Tensor, torch), self.before_clamp),
+            (_PRODUCTS, (torch.Tensor, torch), self.before_product),
+            (_FOREACH_CLAMPS, (torch,), self.before_clamp),
+            (_FOREACH_PRODUCTS, (torch,), self.before_product),
+        ):
+            for owner in owners:
+                for name in names:
+                    if hasattr(owner, name):
+                        on.wrap(owner, name, before=_named(name, told))
+
+    # Which gradients carry a scale ----------------------------------------------------------------------------------
+
+    def gradients_made(self, parameters: Sequence[Any]) -> None:
+        """A backward has left gradients at ``parameters``."""
+        for parameter in parameters:
+            held = self.held.get(id(parameter))
+            if held is not None and held.scale not in (0.0, 1.0) and parameter.grad is not None:
+                address = _address(parameter.grad)
+                if address:
+                    self.carrying[address] = weakref.ref(parameter)
+
+    def forget(self, parameters: Sequence[Any]) -> None:
+        """The gradients of ``parameters`` carry no scale any more."""
+        if self.carrying:
+            gone = {id(parameter) for parameter in parameters}
+            left = {address: ref for address, ref in self.carrying.items() if id(ref()) not in gone}
+            self.carrying.clear()
+            self.carrying.update(left)
+
+    def step_ended(self) -> None:
+        """An optimizer has stepped: norms that were read belong to the step before."""
+        self.norm_read = False
+        self.norms.clear()
+
+    def scale_in(self, value: object) -> float | None:
+        """The scale that a gradient in ``value`` carries; ``None`` where none does."""
+        if not self.carrying:
+            return None
+        for tensor in tensors_in(value):
+            ref = self.carrying.get(_address(tensor))
+            parameter = None if ref is None else ref()
+            # The memory may have become another tensor's meanwhile.
+            if parameter is None or parameter.grad is None or _address(parameter.grad) != _address(tensor):
+                continue
+            held = self.held.get(id(parameter))
+            if held is not None and held.scale not in (0.0, 1.0):
+                return held.scale
+        return None
+
+    # By hand --------------------------------------------------------------------------------------------------------
+
+    def before_norm(self, owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """A norm is read."""
+        if self.carrying and not self.inside and self.scale_in((owner, args[:1], tuple(kwargs.values()))) is not None:
+            self.norm_read = True
+
+    def before_clamp(self, name: str, tensors: object, factor: object) -> None:
+        """Gradients are clamped."""
+        scale = self.scale_in(tensors)
+        if scale is not None and not self.inside:
+            self.tell(scale, f"{name} cuts off what the scale has made of them")
+
+    def before_product(self, name: str, tensors: object, factor: object) -> None:
+        """Gradients are multiplied, which clips them where their norm has been read before."""
+        if not self.norm_read or self.inside or _is_average(factor):
+            return
+        scale = self.scale_in(tensors)
+        if scale is not None:
+            self.tell(scale, f"{name} follows a norm that was {scale:g} times too large")
+
+    def tell(self, scale: float, words: str, said: Mapping[str, Scalar] | None = None) -> None:
+        """The finding."""
+        self.seen.tell(
+            "clip-before-unscale",
+            f"Gradients are clipped while they still carry the loss scale of {scale:g}: {words}",
+            hint=_HINT,
+            also={"scale": scale, **(said or {})},
+        )
+
+    # By torch's functions -------------------------------------------------------------------------------------------
+
+    def before_total(self, owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """A total norm is about to be taken."""
+        given = args[0] if args else kwargs.get("tensors")
+        self.clipped_scale = None if isinstance(given, Iterator) else self.scale_in(given)
+
+    def after_total(self, owner: Any, args: Sequence[Any], result: Any) -> None:
+        """It was taken: of gradients that carried a scale?"""
+        scales = [held.scale for held in self.held.values() if held.scale not in (0.0, 1.0)]
+        # An iterator is used up by now; the norms inside were seen to read such gradients or not.
+        scale = self.clipped_scale or (scales[0] if self.norm_read and scales else None)
+        if scale is not None:
+            self.norms.append((result, scale))
+        self.clipped_scale = None
+
+    def before_clip(self, owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Do the gradients that are about to be clipped still carry a scale?"""
+        self.inside += 1
+        given = args[0] if args else kwargs.get("parameters")
+        if given is None or isinstance(given, Iterator):
+            # Reading an iterator would take it from the caller; the parameters of a module come as one. All that is
+            # known then is what carries a scale now. Where some gradients are unscaled, it may be those.
+            held = [] if any(one.unscaled for one in self.held.values()) else list(self.held.values())
+        else:
+            parameters = [given] if isinstance(given, self.torch.Tensor) else list(given)
+            held = [self.held[id(p)] for p in parameters if id(p) in self.held]
+        # A scale of 0 is announced as what it is.
+        scale = next((one.scale for one in held if one.scale not in (0.0, 1.0)), None)
+        total = kwargs.get("total_norm", args[2] if len(args) > 2 else None)
+        if scale is not None and isinstance(total, self.torch.Tensor) and self._is_unscaled(total, scale):
+            scale = None
+        self.clipped_scale = scale
+
+    def _is_unscaled(self, total: Any, scale: float) -> bool:
+        """Whether a norm that is handed over was divided by the scale already: nearer to that than to what it is now.
+
+        On a logarithmic scale, so that it matters little which kind of norm it is.
+        """
+        parameters = [parameter for ref in self.carrying.values() if (parameter := ref()) is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        now = math.sqrt(sum(float(self.torch.linalg.vector_norm(g.float())) ** 2 for g in gradients))
+        return float(total) < now / math.sqrt(scale)
+
+    def failed(self, owner: Any) -> None:
+        """A clipping function raised."""
+        self.inside -= 1
+
+    def after_clip(self, owner: Any, args: Sequence[Any], result: Any, kwargs: dict[str, Any]) -> None:
+        """Gradients that carried the scale, or by a norm of such, were clipped: what did that do to the update?"""
+        self.inside -= 1
+        total = result if result is not None else kwargs.get("total_norm", args[2] if len(args) > 2 else None)
+        taken = next((scale for norm, scale in self.norms if norm is total), None)
+        scale = self.clipped_scale or taken
+        if scale is None:
+            return
+        said: dict[str, Scalar] = {}
+        words = "what is clipped is not what the optimizer gets"
+        limit = args[1] if len(args) > 1 else kwargs.get("max_norm")
+        seen = float(total) if isinstance(total, self.torch.Tensor) else math.inf
+        if isinstance(limit, (int, float)) and limit > 0 and math.isfinite(seen):
+            shrunk = max(1.0, seen / limit) / max(1.0, seen / scale / limit)
+            said = {"norm_seen": seen, "norm": seen / scale, "max_norm": float(limit), "too_small_by": shrunk}
+            words = f"clipping saw the norm {seen:.4g} instead of {seen / scale:.4g}"
+            words += f", so the update is {shrunk:.4g} times too small" if shrunk > 1 else ""
+        self.tell(scale, words, said)
+
+
+def _named(name: str, told: Callable[[str, object, object], None]) -> Callable[..., None]:
+    """A callback that knows which function it belongs to, and finds tensor and factor in either form of call."""
+
+    def before(owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        # Of a method the tensor is the owner, of a function it is the first argument.
+        of_method = not isinstance(owner, type(math))
+        tensors = owner if of_method else args[0] if args else kwargs.get("input")
+        rest = args if of_method else args[1:]
+        told(name.lstrip("_").removesuffix("__"), tensors, rest[0] if rest else kwargs.get("other"))
+
+    return before
+
+
+def _is_average(factor: object) -> bool:
+    """Whether a factor is a whole number or one over it, as in averages over batches or ranks."""
+    if not isinstance(factor, (int, float)) or not factor:
+        return False
+    return float(factor).is_integer() or abs(1 / factor - round(1 / factor)) < 1e-9 * abs(1 / factor)
+
+
+def _address(tensor: Any) -> int:
+    try:
+        return int(tensor.data_ptr())
+    except (RuntimeError, NotImplementedError):  # sparse and fake tensors have none
+        return 0

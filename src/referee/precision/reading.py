@@ -1,0 +1,134 @@
+"""What can be learned of a step without timing it? Gradients, activations, autocast's casts, errors against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from referee.precision.accuracy import Errors, errors, float64_pass
+from referee.precision.activations import measure_activations
+from referee.precision.audit import Audit, audit
+from referee.precision.autocast import audit_record
+from referee.precision.budget import USED_UP, Clock
+from referee.precision.control import FP16, Setting
+from referee.precision.errors import first_sentence
+from referee.precision.findings import finite_findings
+from referee.precision.forecast import forecast
+from referee.precision.gradients import Gradients, measure_gradients, report_gradients
+from referee.precision.passes import Pass, run_pass
+from referee.precision.policy import policies
+from referee.precision.subject import Subject, restored
+from referee.precision.timing import in_setting
+from referee.precision.updates import count_lost_updates
+from referee.precision.waits import count_scaler_waits
+from referee.records.finding import Finding
+from referee.records.precision import ActivationRange, AutocastAudit, GradientRange, ScalerForecast
+
+_RANGE_FRAC = 0.2
+"""By when, as a share of the budget, gradient ranges are to be done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What was learned of a step before it is timed."""
+
+    failed: Mapping[str, str]
+    """By low precision: why the step does not run in it."""
+    ranges: GradientRange | None
+    not_finite: tuple[Finding, ...]
+    activations: tuple[ActivationRange, ...]
+    recorded: Audit | None
+    audited: AutocastAudit | None
+    scaler: ScalerForecast | None
+    errors: Mapping[str, Errors]
+    why_no_errors: str
+
+
+def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callable[[str], None]) -> Reading:
+    """Everything that needs no clock. What the ``clock`` leaves no time for is left out, with the reason."""
+    failed = {name: why for name in low if (why := why_not_run(subject, name))}
+    stage("gradients")
+    gradients = measure_gradients(subject)
+    ranges = _ranges(subject, gradients, clock) if gradients.reference.trained else None
+    not_finite = finite_findings(gradients.reference, subject)
+    if ranges is not None and any(finding.code == "gradients-not-finite" for finding in not_finite):
+        # Shares of what is no number say nothing: not that nothing vanishes, and not which scales are good.
+        ranges = replace(ranges, zero_frac=None, scale_low=None, scale_high=None)
+    scaler = None if ranges is None or not_finite else _forecast(subject, ranges, low, failed, clock)
+    activations = measure_activations(subject)
+    stage("autocast")
+    recorded = _audit(subject, low, failed)
+    audited = None if recorded is None else audit_record(subject, recorded, clock=clock)
+    stage("error against float64")
+    wrong, why_no_errors = _errors(subject, gradients, ranges, [name for name in low if name not in failed], clock)
+    return Reading(
+        failed=failed,
+        ranges=ranges,
+        not_finite=not_finite,
+        activations=activations,
+        recorded=recorded,
+        audited=audited,
+        scaler=scaler,
+        errors=wrong,
+        why_no_errors=why_no_errors,
+    )
+
+
+def why_not_run(subject: Subject, name: str) -> str:
+    """Why the step does not run in the low precision ``name`` here; empty where it does. One whole step is tried."""
+    setting = Setting(name=name, autocast=name)
+    try:
+        with restored(subject):
+            in_setting(subject, setting)()
+    except Exception as error:  # noqa: BLE001 - a missing kernel, or the user's own code: anything can come out
+        return f"{type(error).__name__}: {first_sentence(error)}"
+    return ""
+
+
+def _ranges(subject: Subject, gradients: Gradients, clock: Clock) -> GradientRange:
+    return report_gradients(
+        subject, gradients, lost_updates=count_lost_updates(subject), go_on=clock.before(_RANGE_FRAC)
+    )
+
+
+def _forecast(
+    subject: Subject, ranges: GradientRange, low: Sequence[str], failed: Mapping[str, str], clock: Clock
+) -> ScalerForecast | None:
+    found = forecast(ranges)
+    if found is None or not subject.optimizers or subject.compiled or clock.is_up:
+        return found
+    if "float16" in failed or ("float16" not in low and why_not_run(subject, "float16")):
+        return found
+    return replace(found, waits_per_step=count_scaler_waits(subject))
+
+
+def _audit(subject: Subject, low: Sequence[str], failed: Mapping[str, str]) -> Audit | None:
+    """The audit in the first of the low precisions that runs here; ``None`` where none does, and for compiled code."""
+    runs = [name for name in low if name not in failed]
+    if not runs or subject.compiled:
+        return None
+    return audit(subject, Setting(name=runs[0], autocast=runs[0]), policies=policies(subject.device_type))
+
+
+def _errors(
+    subject: Subject, gradients: Gradients, ranges: GradientRange | None, low: Sequence[str], clock: Clock
+) -> tuple[dict[str, Errors], str]:
+    """The errors of each precision by name, or why there are none."""
+    if subject.compiled:
+        return {}, "no float64 reference: compiled code cannot be widened from outside"
+    if clock.is_up:
+        return {}, f"no float64 reference: {USED_UP}"
+    try:
+        reference = float64_pass(subject)
+    except Exception as error:  # noqa: BLE001 - user code that insists on float32: anything can come out
+        return {}, f"no float64 reference: {first_sentence(error)}"
+    found = {"float32": errors(gradients.reference, reference)}
+    found.update((name, errors(_low_pass(subject, name, ranges), reference)) for name in low)
+    return found, ""
+
+
+def _low_pass(subject: Subject, name: str, ranges: GradientRange | None) -> Pass:
+    """The pass in a low precision; fp16 at the highest good loss scale, as a scaler would have it."""
+    if name == "float16" and ranges is not None and ranges.scale_high is not None:
+        return run_pass(subject, replace(FP16, scale=ranges.scale_high))
+    return run_pass(subject, Setting(name=name, autocast=name))
