@@ -351,3 +351,26 @@ def test_planted_changes_of_the_examples_are_rejected(
     assert tried.outputs_match is False
     assert tried.measured_ratio is None
     assert word in tried.why_not
+
+
+NORM = """
+def make(momentum={momentum}):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=momentum))
+    x = torch.randn(4, 3, 8, 8)
+    def step():
+        with torch.no_grad():
+            return model(x)
+    step.model = model
+    return step
+"""
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.2])
+def test_running_statistics_that_differ_are_seen_though_the_outputs_agree(tmp_path: Path, momentum: float) -> None:
+    load_it = target_in(tmp_path, NORM.format(momentum=0.1))
+    other = target_in(tmp_path, NORM.format(momentum=momentum), file="u.py")
+    tried = attempt(rewrite("u.py:make", other), load_it, device=DEVICE, budget_ns=BUDGET_NS).fixes[0]
+    assert tried.outputs_match is False
+    assert "changed buffer" in tried.why_not
+    same = attempt(rewrite("t.py:make", load_it), load_it, device=DEVICE, budget_ns=BUDGET_NS).fixes[0]
+    assert same.outputs_match is True

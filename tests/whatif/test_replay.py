@@ -188,13 +188,13 @@ BUSY = {
     "synthetic/launch_queue_full.json": "",
     "synthetic/overlap_streams.json": "",
     "v100_ns_resolution_deep_queue.json.gz": "",
-    # No wait is in it: the host's own rows and the Python between them take 0.57 of it, then the last collective.
+    # No wait is in it: the host's own rows and the Python between them take 0.56 of it, then the last collective.
     "mi300_resnet_ddp_checkpoint.json.gz": "host-takes-over",
     # The host waits for copies, 0.43 of it; between them the longer of host and half the device adds up to 0.63.
     "v100_diff_test.json.gz": "host-takes-over",
     # Its kernels were lost: the closing waits stand for them and belong to no row.
     "a100_torchbench_no_kernels.json": "replay-doubtful",
-    # A server: half of the chain is hand-offs between request threads, in which nothing is recorded.
+    # A server: most of the chain is waiting of request threads, in which nothing is recorded.
     "mtia_inference.json.gz": "replay-doubtful",
 }
 """Traces at least 95 % busy, and what is said of those that half the device's time does not bring to 0.6."""

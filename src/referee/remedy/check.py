@@ -2,7 +2,8 @@
 
 Both sides start from the same weights, inputs and random numbers. Held against each other: the nesting of the output,
 dtype, shape, strides and device of each tensor in it, which memory it shares, its values; the gradients left on the
-parameters; how the call changed the parameters; which inputs it wrote to.
+parameters; how the call changed the parameters; the buffers that it changed (a norm's running statistics); which inputs
+it wrote to.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Outcome:
     gradients: Mapping[int, Any]
     updates: Mapping[int, Any]
     written: tuple[int, ...]
+    buffers: Mapping[int, Any] = field(default_factory=dict)
+    """Those that the call changed, in order, as they are after it."""
     reuses_memory: bool = False
 
 
@@ -71,6 +74,8 @@ def run_once(step: Step, loaded: Loaded, *, device: Device) -> Outcome:
     torch = load_torch()
     parameters = loaded.parameters()
     before = [p.detach().clone() for p in parameters]
+    buffers = [b for m in loaded.roots for b in m.buffers()]
+    kept = [b.detach().clone() for b in buffers]
     inputs = _inputs(loaded, parameters)
     held = [t.detach().clone() for t in inputs]
     pin_random()
@@ -86,6 +91,11 @@ def run_once(step: Step, loaded: Loaded, *, device: Device) -> Outcome:
             numbers=tuple(numbers(output)),
             gradients={k: p.grad.detach().clone() for k, p in enumerate(parameters) if p.grad is not None},
             updates={k: p.detach() - old for k, (p, old) in enumerate(zip(parameters, before, strict=True))},
+            buffers=dict(
+                enumerate(
+                    b.detach().clone() for b, old in zip(buffers, kept, strict=True) if not _equal(b.detach(), old)
+                )
+            ),
             written=tuple(k for k, (t, old) in enumerate(zip(inputs, held, strict=True)) if not _equal(t, old)),
         )
 
@@ -188,6 +198,8 @@ def hold_against(eager: Outcome, fixed: Outcome, *, fix: Fix, dtype: str) -> Out
     worst_output = _outputs(found, eager, fixed, precision)
     gradient_tolerance = GRADIENT_FACTOR * TOLERANCE[precision]
     worst_gradient = _tensors(found, "gradient", eager.gradients, fixed.gradients, gradient_tolerance, floor=_FLOOR)
+    if not fix.warms_up:
+        _tensors(found, "changed buffer", eager.buffers, fixed.buffers, gradient_tolerance)
     worst_update = _updates(found, eager.updates, fixed.updates, fix.update_tolerance)
     if eager.written != fixed.written:
         found.differences.append(f"it writes to inputs {list(fixed.written)}, eager to {list(eager.written)}")
@@ -196,7 +208,7 @@ def hold_against(eager: Outcome, fixed: Outcome, *, fix: Fix, dtype: str) -> Out
         (found.notes if fix.reuses_memory else found.differences).append(text)
     tolerance = (
         f"{precision}: relative error by norm up to {TOLERANCE[precision]:g} for outputs, {gradient_tolerance:g} for "
-        f"gradients, {fix.update_tolerance:g} for updates; one element up to {ELEMENT_FACTOR:g} times as much"
+        f"gradients and buffers, {fix.update_tolerance:g} for updates; one element up to {ELEMENT_FACTOR:g} times that"
     )
     return OutputCheck(
         match=not found.differences,

@@ -99,6 +99,7 @@ class Fix:
     ``build``: builds another target in the place of the one that is asked about.
     ``failed``: answers why the fix, although applied, did not take effect; else an empty text.
     ``finds``: what in the step the fix is about, in words, with the lines.
+    ``warms_up``: applying it runs the step, so that buffers which each call changes are no longer as eager's.
     ``reuses_memory``: successive calls return the same memory, by design.
     """
 
@@ -113,6 +114,7 @@ class Fix:
     strides: bool = False
     items: float = 1.0
     reuses_memory: bool = False
+    warms_up: bool = False
     build: Callable[[], Target] | None = None
     compiles: bool = False
     failed: Callable[[Step, Situation], str] = took_effect

@@ -358,6 +358,7 @@ CATALOGUE: tuple[Fix, ...] = (
         apply=cuda_graph,
         why_not=_can_graph,
         reuses_memory=True,
+        warms_up=True,
     ),
 )
 """Every fix that is tried unless the user names some."""

@@ -116,7 +116,7 @@ def _stiff(response: Response, busy_frac: float, halved: Halved) -> Finding:
     busy = f"The device is busy {format_frac(busy_frac)} of its window, yet in half its time the whole takes "
     if response.device_half - halved.unexplained_frac > BUSY_RESPONSE:
         message = (
-            f"{busy}{response.device_half:.2f} of it: the host takes over. Its own path alone takes "
+            f"{busy}{response.device_half:.3f} of it: the host takes over. Its own path alone takes "
             f"{response.device_gone or 0:.2f}, and device rows on the longest chain {halved.shares[_DEVICE]:.2f}."
         )
         return Finding(
@@ -127,7 +127,7 @@ def _stiff(response: Response, busy_frac: float, halved: Halved) -> Finding:
             hint="A faster device needs less work on the host to pay: --graph, --host-speed, --no-sync beside it.",
         )
     message = (
-        f"{busy}{response.device_half:.2f} of it. {format_frac(halved.unexplained_frac)} of the window, on the "
+        f"{busy}{response.device_half:.3f} of it. {format_frac(halved.unexplained_frac)} of the window, on the "
         f"longest chain, is time of which the record does not say what it waited for, most of all {halved.worst}."
     )
     return _doubt(message, **figures)
