@@ -105,6 +105,27 @@ def test_a_training_step_has_nothing_to_spare() -> None:
     assert seen is None or (not seen.dropped and (seen.repeated is None or "addmm" not in seen.repeated.operators))
 
 
+def test_a_backward_without_an_optimizer_is_not_in_the_time_of_the_loss_alone() -> None:
+    """Gradients are in no output; where calls are settled together those of earlier calls have died."""
+    open_device("lazy")
+    model, batch = torch.nn.Linear(8, 8).to("lazy"), put(torch.randn(4, 8))
+
+    def loss_alone() -> Any:
+        model.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def with_gradients() -> Any:
+        return loss_alone(), [parameter.grad for parameter in model.parameters()]
+
+    seen = found(loss_alone)
+    assert seen is not None
+    assert seen.dropped["mm"] == 1
+    returned = found(with_gradients)
+    assert returned is None or returned.dropped == {}
+
+
 def test_the_costliest_can_be_built_on_inputs_of_its_kind(x: Any) -> None:
     seen = found(lambda: [x @ x for _ in range(2)])
     assert seen is not None

@@ -141,6 +141,26 @@ def test_equal_products_inside_one_step_are_found_to_be_one(device: XlaDevice) -
     assert observe(chain, device).redundancy is None
 
 
+def test_a_backward_without_an_optimizer_runs_with_its_loss() -> None:
+    device = XlaDevice()
+    model, x = torch.nn.Linear(8, 8).to("xla"), put(torch.randn(4, 8), device)
+
+    def step() -> Any:
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    seen = observe(step, device)
+    assert device.settles_everything
+    assert seen.redundancy is None or not seen.redundancy.dropped
+    before = executions(device)
+    device.settle(step())
+    assert executions(device) == before + 1
+    device.settle(model.weight.grad)  # there already
+    assert executions(device) == before + 1
+
+
 def test_products_that_no_output_needs_are_found(device: XlaDevice, matrix: Any) -> None:
     def last_alone() -> Any:
         for number in range(4):

@@ -21,8 +21,10 @@ from referee.units import format_frac
 UNRUN_FRAC = 0.02
 """A smaller share of the work is within the interval that a headline may have without a warning."""
 
-_HINT = "The time is that of the step as it runs. A loop that is there to repeat the work has to use every round's "
-_HINT += "result and give each round inputs of its own, as y = y @ x does."
+_HINT = (
+    "The time is that of the step as it runs. Return all that is to count, gradients too; a loop that is there to "
+    "repeat the work has to give each round inputs of its own, as y = y @ x does."
+)
 
 
 @runtime_checkable
@@ -70,7 +72,7 @@ def _dropped(known: Redundancy) -> Iterable[Finding]:
         code="work-dropped",
         severity="warning",
         message=f"No output needs {_list(known.dropped)} of what the step records, {format_frac(known.dropped_frac)} "
-        "of its work: a recording device never runs them, and they are not in the time.",
+        "of its work: a recording device does not run them with it, and they are not in the time.",
         evidence={
             "calls": sum(known.dropped.values()),
             "work_frac": known.dropped_frac,

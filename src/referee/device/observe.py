@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from referee.device.discover import Held, discover
 from referee.device.flops import cpu_ceiling_flop_per_s
 from referee.device.host import load_torch
-from referee.device.protocol import Device, NotesWrites, Settling
+from referee.device.protocol import Device, HandsOver, NotesWrites, Settling
 from referee.device.redundancy import Redundancy
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
@@ -155,12 +155,14 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         start_ns = time.perf_counter_ns()
         output = step()
     watch.compare_versions()
-    outputs = find_leaves(output, torch.Tensor)
-    # Before settling: what it holds would be run with the rest. A step that writes may need any result.
-    redundancy = watch.numbering.close(None if watch.mutated or not outputs else outputs)
     entered = watch.entered
+    outputs = find_leaves(output, torch.Tensor)
+    left = [entered[key][0] for key in watch.mutated] + (_with_gradients(entered) if watch.backward else [])
+    whole = bool(watch.mutated) or (bool(left) and isinstance(device, HandsOver))
+    # Before settling: what it holds would be run with the rest. A step that writes may need any result.
+    redundancy = watch.numbering.close(None if whole or not outputs else outputs)
     if isinstance(device, NotesWrites):
-        device.note_writes(entered[key][0] for key in watch.mutated)
+        device.note_writes(left if whole else ())
     device.settle(output)
     call_ns = time.perf_counter_ns() - start_ns
     inputs = [tensor for tensor, role in entered.values() if role == "input"]
@@ -219,6 +221,15 @@ def _observe_blind(torch: Any, step: Callable[[], object], device: Device, held:
         compiled=", ".join(dict.fromkeys(held.compiled)),
         fill=_fill(zero, inputs),
     )
+
+
+def _with_gradients(entered: Mapping[object, tuple[torch.Tensor, str]]) -> list[torch.Tensor]:
+    """What backward has left a gradient in, which belongs to the step as much as its outputs do.
+
+    A device that is handed each call's graph runs them with it. Where calls are settled together, gradients of all but
+    the last have died by then, so that nothing could make them count: there it is a finding.
+    """
+    return [tensor for tensor, _ in entered.values() if tensor.is_leaf and tensor.grad is not None]
 
 
 def _autocast_now(torch: Any, kinds: Iterable[str]) -> str:

@@ -41,7 +41,7 @@ CODES: dict[str, str] = {
     "not-comparable": "the sides differ in more than what is being compared",
     "work-did-not-run": "the timed calls did less than one settled call on fresh inputs does",
     "work-not-proved": "one call cannot be told from settling alone, so nothing proves that the work ran",
-    "work-dropped": "operators are recorded that no output needs: a recording device never runs them",
+    "work-dropped": "operators are recorded that no output needs: a recording device does not run them with it",
     "repeats-merged": "operators that the step records several times are run, and so timed, once",
     "repeats-recorded": "operators are recorded several times, and whether they are merged cannot be told",
     "cached-result": "a repeated call costs far less than one on fresh inputs: its result is kept somewhere",
