@@ -222,3 +222,6 @@ def test_requests_follow_the_operator() -> None:
 
     assert row("E18", lab()).measured == pytest.approx(1)
     assert row("E18", lab(add=wasteful)).outcome == "differs"
+    unplanned = row("E18", lab(add=lambda a, b, *, out=None: torch.add(a, b)))
+    assert (unplanned.measured, unplanned.outcome) == (1, "differs")
+    assert "With memory planned ahead (out=): 10 requests is above" in unplanned.why

@@ -320,4 +320,13 @@ def requests(lab: Laboratory) -> Reading:
 
     eager, kept = (measure_memory(step, lab.device).allocations for step in (chain, planned))
     note = f"{_CHAIN} operators made {eager} requests; with out= they made {kept}."
-    return replace(counted(eager / _CHAIN, with_out=kept), note=note)
+    part = Part(
+        name="with memory planned ahead (out=)",
+        value=kept,
+        low=kept,
+        high=kept,
+        claimed_low=0,
+        claimed_high=0,
+        unit="requests",
+    )
+    return replace(counted(eager / _CHAIN, with_out=kept), note=note, parts=(part,))

@@ -126,7 +126,7 @@ METHODS: dict[str, Method] = {
         how="torch.mm and torch.relu on 8 × 8 float32 that require a gradient: what their nodes saved, and how much "
         "memory a chain of ten relu on 64 Ki elements holds at most, with a tape and under no_grad.",
     ),
-    "E13": Method(how="y = 2x; z = sum(y * y); y.add_(1) under no_grad; z.backward() must raise."),
+    "E13": Method(how="y = 2x; z = sum(y * y), whose tape saves y; y.add_(1) under no_grad; z.backward() must raise."),
     "E14": Method(
         how="Four times Linear(64, 64) and relu, batch 8, float32, forward; and one Linear(512, 512) on 64 rows; with "
         "a tape and under torch.no_grad, whose own cost is outside of the loop; " + _PAIRS + ".",
@@ -143,7 +143,10 @@ METHODS: dict[str, Method] = {
         range_from="recoverable means more than 1 % of the window.",
         untested="the fixes themselves; referee remedy TARGET applies them and measures.",
     ),
-    "E18": Method(how="y = y + x ten times on 1,024 float32 elements; requests at the allocator counted in one call."),
+    "E18": Method(
+        how="y = y + x ten times on 1,024 float32 elements; requests at the allocator counted in one "
+        "call; then ten times torch.add(x, x, out=out)."
+    ),
     "E19": Method(
         how="torch.add(a, a), 8 elements, float32, with a tape: in a loop of its own, and in turn with some thirty "
         "other operators, whose time is subtracted.",

@@ -32,7 +32,7 @@ TERMS: dict[str, str] = {
     "regime": "what limits the step: the host that issues it, or the device that computes it",
     "knee": "the batch size from which on the work counts more than the fixed cost",
     "FakeTensor": "a tensor with shape and dtype and no data, by which compilers try a program out",
-    "mode": "a Python object that is handed every operator while it is active",
+    "dispatch mode": "a Python object that is handed every operator while it is active",
     "in-place": "the operator writes into its input",
     "version counter": "how often a tensor was written to",
     "no_grad": "the context in which no tape is written",
