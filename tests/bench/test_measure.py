@@ -179,6 +179,15 @@ def test_a_slow_first_call_changes_neither_the_blocks_nor_the_number() -> None:
     assert found.blocks > 100, "the first call is not taken from the budget"
 
 
+@pytest.mark.parametrize("second_ns", [NS_PER_MS, 10 * NS_PER_MS])
+def test_the_second_identical_call_may_be_slow_as_well_and_the_third_is_the_step(second_ns: int) -> None:
+    """CUDA graphs: compile, record, then the step. No fixed count of warm-up calls says where it begins."""
+    found = run(FakeSync(noise=[SlowFirst(host_ns=NS_PER_S), SlowFirst(host_ns=second_ns, calls=2)]))
+    assert found.median_ns == HOST + DEVICE
+    assert found.warmup.steady
+    assert found.warmup.steady_after == 2
+
+
 def test_compilation_is_apart_from_the_first_call_and_the_steady_state() -> None:
     fake = FakeLazy(compile_ns=80 * NS_PER_MS)
     found = run(fake)
