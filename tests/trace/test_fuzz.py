@@ -33,6 +33,15 @@ def test_mutated_files_are_answered(fuzz: ModuleType):
     assert reached <= set(counts)
 
 
+FAILED_ONCE = [2823]
+"""Seeds that were not answered once: a replay without waits ran beyond the largest time."""
+
+
+def test_what_failed_once(fuzz: ModuleType):
+    _, failures, _ = fuzz.try_seeds(FAILED_ONCE, limit_memory=False, bombs=False)
+    assert failures == []
+
+
 def test_every_layout_is_read_undamaged(fuzz: ModuleType, tmp_path: Path):
     for name, data in fuzz.layouts().items():
         path = tmp_path / "file"

@@ -6,7 +6,7 @@ import numpy as np
 
 from referee.records.tables import LaunchStats, OperatorRow
 from referee.trace.columns import DEVICE_KINDS, NONE, CodeColumn, IntColumn, Kind, RowNumbers, Trace
-from referee.trace.nesting import depth, top_level
+from referee.trace.nesting import by_thread, depth, top_level
 
 MOST_OPERATORS = 100
 
@@ -60,8 +60,9 @@ def _parents(trace: Trace, ops: RowNumbers) -> RowNumbers:
     Around a row of depth d is the last row of depth d - 1 before it, where rows nest.
     """
     rows = trace.rows
-    order = np.argsort(rows.thread[ops], kind="stable")
-    deep = depth(rows.thread[ops], rows.start_ns[ops], rows.end_ns[ops])[order]
+    deep = depth(rows.thread[ops], rows.start_ns[ops], rows.end_ns[ops])
+    order = by_thread(rows.thread[ops])
+    deep = deep[order]
     parent = np.full(ops.size, NONE, dtype=np.int64)
     above = np.flatnonzero(deep == 0)
     for level in range(1, int(deep.max(initial=0)) + 1):
@@ -80,10 +81,12 @@ def _outermost_of_name(trace: Trace, ops: RowNumbers) -> IntColumn:
     """Positions of the operators that are in no other of their name: names and threads as one group each."""
     rows = trace.rows
     width = max(len(trace.threads), 1)
-    group = rows.name[ops].astype(np.int64) * width + rows.thread[ops]
-    if int(group.max(initial=0)) >= 1 << 31:
-        group = np.unique(group, return_inverse=True)[1]
-    return np.flatnonzero(top_level(group.astype(np.int32), rows.start_ns[ops], rows.end_ns[ops]))
+    if len(trace.names) * width < 1 << 31:
+        group = rows.name[ops] * np.int32(width) + rows.thread[ops]
+    else:
+        wide = rows.name[ops].astype(np.int64) * width + rows.thread[ops]
+        group = np.unique(wide, return_inverse=True)[1].astype(np.int32)
+    return np.flatnonzero(top_level(group, rows.start_ns[ops], rows.end_ns[ops]))
 
 
 def _device_time(trace: Trace, ops: RowNumbers, parent: RowNumbers, code: CodeColumn) -> tuple[IntColumn, IntColumn]:
@@ -94,9 +97,10 @@ def _device_time(trace: Trace, ops: RowNumbers, parent: RowNumbers, code: CodeCo
     operator = np.where(launch == NONE, NONE, trace.links.operator_of[np.maximum(launch, 0)])
     known = operator != NONE
     duration_ns = (rows.end_ns[device_rows] - rows.start_ns[device_rows])[known]
-    position_of = np.full(len(rows), NONE, dtype=np.int64)
+    position_of = np.full(len(rows), NONE, dtype=np.int32 if len(rows) < 1 << 31 else np.int64)
     position_of[ops] = np.arange(ops.size)
     here, names = position_of[operator[known]], len(trace.names)
+    del position_of
     own_ns, total_ns = np.zeros(names, dtype=np.int64), np.zeros(names, dtype=np.int64)
     np.add.at(own_ns, code[here], duration_ns)
     seen: list[IntColumn] = []
@@ -105,7 +109,9 @@ def _device_time(trace: Trace, ops: RowNumbers, parent: RowNumbers, code: CodeCo
         seen.append(row * names + code[here])
         above = parent[here]
         row, here = row[above != NONE], above[above != NONE]
-    pairs = np.sort(np.concatenate(seen)) if seen else np.zeros(0, dtype=np.int64)
+    pairs = np.concatenate(seen) if seen else np.zeros(0, dtype=np.int64)
+    seen.clear()
+    pairs.sort()
     # np.unique would put them into a hash table, which takes twenty times as long.
     pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])] if pairs.size else pairs
     np.add.at(total_ns, pairs % names, duration_ns[pairs // names])

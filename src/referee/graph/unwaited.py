@@ -27,6 +27,7 @@ MOST_STREAMS = 16
 QUEUE_LENGTH = 1024
 """So many launches may wait for the device before the next call blocks: about 1,024 on CUDA. A record in which the host
 waits often does not show how many there are."""
+_FARTHEST_NS = (1 << 62) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,11 @@ def unwaited(trace: Trace, work: Work, waits: Waits, *, without: BoolColumn) -> 
     """The device's rows in a run without these waits."""
     player = _Player(trace, work, _bounds(work))
     _replay(player, _host_events(trace, work, waits, without=without), key_ns=_keys(work), start_ns=work.start_ns)
-    start_ns = np.array(player.start_ns, dtype=np.int64)
+    try:
+        start_ns = np.array(player.start_ns, dtype=np.int64)
+    except OverflowError:
+        # Times of a hostile file: they end where both a start and an end still fit.
+        start_ns = np.array([min(max(one, -_FARTHEST_NS), _FARTHEST_NS) for one in player.start_ns], dtype=np.int64)
     return Unwaited(start_ns=start_ns, end_ns=start_ns + work.end_ns - work.start_ns, removed=waits.rows[without])
 
 

@@ -41,12 +41,14 @@ def top_level(thread: CodeColumn, start: IntColumn, end: IntColumn) -> BoolColum
     top = np.zeros(count, np.bool_)
     if count == 0:
         return top
-    order = by_thread(thread)
+    order = _short(by_thread(thread))
     codes = thread[order]
     begins, finishes = per_thread(codes, start[order], end[order])
     alone = np.append(True, begins[1:] >= np.maximum.accumulate(finishes)[:-1])
     # Where rows nest, those behind all earlier ends are the ones. An end beyond that of the last of them does not nest.
-    counted = np.maximum.accumulate(np.where(alone, np.arange(count), 0))
+    counted = _short(np.arange(count))
+    counted *= alone
+    np.maximum.accumulate(counted, out=counted)
     nested = (finishes <= finishes[counted]).all()
     top[order] = alone if nested else _follow(codes, begins, finishes)
     return top
@@ -79,21 +81,31 @@ def by_thread(thread: CodeColumn) -> IntColumn:
     return np.argsort(narrow, kind="stable")
 
 
+def _short(positions: IntColumn) -> CodeColumn | IntColumn:
+    """Positions in half the memory, where they fit."""
+    return positions.astype(np.int32) if len(positions) < 1 << 31 else positions
+
+
 def depth(thread: CodeColumn, start: IntColumn, end: IntColumn) -> IntColumn:
     """How many rows of its own thread enclose the start of each row?"""
-    order = by_thread(thread)
+    order = _short(by_thread(thread))
     begins, finishes = per_thread(thread[order], start[order], end[order])
+    level = _depths(begins, finishes)[0]
+    del begins, finishes
     result = np.empty(len(start), np.int64)
-    result[order] = _depths(begins, finishes)[0]
+    result[order] = level
     return result
 
 
 def _depths(begins: IntColumn, finishes: IntColumn) -> tuple[IntColumn, IntColumn]:
     """The depth of each of some rows in order of (shifted) start, and the ends of those that are not empty, sorted."""
     some = finishes > begins
-    ends = np.sort(finishes[some], kind="stable")
-    opened: IntColumn = np.cumsum(some) - some
-    return opened - np.searchsorted(ends, begins, side="right"), ends
+    ends = finishes[some]
+    ends.sort(kind="stable")
+    level: IntColumn = np.cumsum(some)
+    level -= some
+    level -= np.searchsorted(ends, begins, side="right")
+    return level, ends
 
 
 def innermost(
