@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,9 @@ def test_behind_a_missing_text_stands_a_valid_code():
     assert chunk.null_count == len(chunk)
     (chunk,) = table.to_arrow(trace())["step"].chunks
     assert min(memoryview(chunk.indices.buffers()[1]).cast("i").tolist()) >= 0
+
+
+def test_pandas_comes_with_no_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(PackageMissing, match=r"pip install pandas"):
+        table.to_pandas(trace())

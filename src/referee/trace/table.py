@@ -246,6 +246,11 @@ def _load(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        if package == "pandas":
+            raise PackageMissing(
+                "Handing out the rows as a pandas.DataFrame needs the package pandas, which is not installed.",
+                hint="Install it with: pip install pandas",
+            ) from error
         raise PackageMissing.named(package, need="Handing out the rows as a table", extra=EXTRA) from error
 
 
