@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-Step = Callable[[], torch.Tensor]
+from referee.precision.subject import Subject, make_subject
+
+Step = Callable[[], Any]
 
 
 def made(model: nn.Module, loss: Callable[[nn.Module], torch.Tensor]) -> tuple[nn.Module, Step]:
@@ -158,3 +162,34 @@ FAMILIES: dict[str, Callable[[], tuple[nn.Module, Step]]] = {
     "variational": variational,
     "siamese": siamese,
 }
+
+
+def training(*, returns_loss: bool = False, scaler: bool = False, own_autocast: bool = False) -> tuple[Step, Any, Any]:
+    """A step with everything that has state: dropout, running statistics, Adam, a held input."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.3), nn.Linear(12, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    inputs, targets = torch.randn(16, 6), torch.randint(3, (16,))
+    scales = torch.amp.GradScaler("cpu", init_scale=1024.0) if scaler else None
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16) if own_autocast else nullcontext():
+            loss = F.cross_entropy(model(inputs), targets)
+        if returns_loss:
+            return loss
+        if scales is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scales.scale(loss).backward()
+            scales.step(optimizer)
+            scales.update()
+        return loss.detach()
+
+    return step, model, optimizer
+
+
+def subject_of(made: tuple[Step, Any, Any], **options: Any) -> Subject:
+    step, model, optimizer = made
+    return make_subject(step, device_type="cpu", model=model, optimizer=optimizer, **options)

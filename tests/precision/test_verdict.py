@@ -81,7 +81,9 @@ def test_the_whole_command_on_the_transformer(tmp_path: Path, capsys: pytest.Cap
     example = Path(__file__).resolve().parents[2] / "examples" / "transformer.py"
     saved = tmp_path / "precision.json"
     words = ["precision", f"{example}:train_step", "--batch-size", "2", "--budget", "2s", "--batch-sizes", "0"]
-    assert main([*words, "--json", str(saved), "--no-progress"]) == 0
+    drawn = tmp_path / "gradients.svg"
+    assert main([*words, "--json", str(saved), "--plot", str(drawn), "--no-progress"]) == 0
+    assert "fp16 subnormal" in drawn.read_text()
     shown = capsys.readouterr().out
     raw = json.loads(saved.read_text())
     assert raw["schema"] == "referee.precision/1"
