@@ -48,13 +48,11 @@ def test_a_faster_device(kernel_ns: int, op_ns: int, copy_ns: int, collective_ns
 
 
 @settings(max_examples=25, deadline=None)
-@given(kernel_ns=KERNELS, queue_length=st.sampled_from([8, 16, 20, 64, 300]))
+@given(kernel_ns=st.integers(10, 60).map(lambda us: us * US), queue_length=st.sampled_from([8, 16, 20, 64, 300]))
 def test_a_faster_device_behind_a_full_queue_of_any_length(kernel_ns: int, queue_length: int) -> None:
     workload = Workload(kernel_ns=kernel_ns, op_ns=4 * US, launch_ns=2 * US, ops=200, queue_length=queue_length)
     truth_ns = window_ns(intervene(workload, device=0.5))
-    # Rows that end as often as the host launches cannot be told from the host's own pace.
-    if kernel_ns >= 30 * US:
-        assert told(workload, make.device_speed(2.0)).low_ns == pytest.approx(truth_ns, rel=WITHIN)
+    assert told(workload, make.device_speed(2.0)).low_ns == pytest.approx(truth_ns, rel=WITHIN)
 
 
 @settings(max_examples=25, deadline=None)
@@ -71,18 +69,16 @@ def test_without_waits(kernel_ns: int, op_ns: int, every: int, after_us: int) ->
     workload = Workload(kernel_ns=kernel_ns, op_ns=op_ns, sync_every=every, after_sync_ns=after_us * US)
     answer = told(workload, make.no_sync())
     truth_ns = window_ns(intervene(workload, synchronises=False))
-    # The call itself, 1 µs, stays where the device was idle when it was made.
-    assert answer.low_ns == pytest.approx(truth_ns, rel=WITHIN, abs=1.1 * US * workload.steps * workload.ops / every)
+    assert answer.low_ns == pytest.approx(truth_ns, rel=WITHIN)
 
 
 @settings(max_examples=25, deadline=None)
 @given(kernel_ns=KERNELS, op_ns=OPERATORS, loader_us=st.sampled_from([0, 3000]))
 def test_a_replayed_graph(kernel_ns: int, op_ns: int, loader_us: int) -> None:
-    """The host's path goes but for the loader's; what launching the graph itself takes is not counted."""
+    """The host's path goes but for the loader's; launching the graph itself is taken to cost nothing."""
     workload = Workload(kernel_ns=kernel_ns, op_ns=op_ns, loader_ns=loader_us * US)
-    truth_ns = window_ns(replace(workload, graph=True))
-    own_ns = (workload.op_ns + workload.launch_ns + workload.latency_ns) * workload.steps
-    assert told(workload, make.graph_replay()).low_ns == pytest.approx(truth_ns, rel=WITHIN, abs=own_ns)
+    truth_ns = window_ns(replace(workload, graph=True, op_ns=0, launch_ns=0))
+    assert told(workload, make.graph_replay()).low_ns == pytest.approx(truth_ns, rel=WITHIN)
 
 
 @settings(max_examples=25, deadline=None)
@@ -101,9 +97,7 @@ def test_fewer_launches(kernel_ns: int, op_ns: int, share: float) -> None:
 def test_overlapped_copies(kernel_ns: int, op_ns: int, copy_us: int) -> None:
     workload = Workload(kernel_ns=kernel_ns, op_ns=op_ns, copy_ns=copy_us * US)
     truth_ns = window_ns(replace(workload, overlapped=True))
-    # Copies that take about as long as the rest leave the first of them uncovered.
-    slack_ns = workload.copy_ns if workload.copy_ns > 0.9 * truth_ns / workload.steps else 0
-    assert told(workload, make.overlap_copies()).low_ns == pytest.approx(truth_ns, rel=WITHIN, abs=slack_ns)
+    assert told(workload, make.overlap_copies()).low_ns == pytest.approx(truth_ns, rel=WITHIN)
 
 
 @settings(max_examples=25, deadline=None)
@@ -173,8 +167,7 @@ def test_edits_together(kernel_ns: int, op_ns: int) -> None:
         make.low_precision(),
         make.device_speed(2),
     )
-    slack_ns = 1.1 * US * workload.steps * 5
-    assert told(workload, *edits).low_ns == pytest.approx(window_ns(changed), rel=WITHIN, abs=slack_ns)
+    assert told(workload, *edits).low_ns == pytest.approx(window_ns(changed), rel=WITHIN)
 
 
 RICH = Workload(

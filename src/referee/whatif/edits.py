@@ -227,9 +227,9 @@ def no_sync() -> Edit:
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
         waits = subject.graph.kind == EdgeKind.WAIT
-        if end == "high":
-            waits &= subject.named(WAITS)
-        return _with(weights, waits, DROPPED)
+        calls = subject.named(WAITS)
+        weights = _with(weights, subject.host & calls, 0.0)
+        return _with(weights, waits & calls if end == "high" else waits, DROPPED)
 
     return Edit("no-sync", apply, "careful: Synchronize calls alone; hopeful: copies that wait for their row as well")
 

@@ -23,6 +23,11 @@ DEEP = 64
 """Rows handed over and not finished: with so many waiting, a long launch call waits for room (queues hold about 1,024
 on CUDA, fewer elsewhere; short records begin with a queue whose length is not known)."""
 
+LEAST_SHORT_NS = 5 * NS_PER_US
+LEAST_FULL = 8
+"""A call that waits for a short row is short itself: then it counts where as many rows stand before it as ever do
+(eight at least) and it ends with one of them. Waits shorter than two usual calls are not told from the calls."""
+
 LEAST_REGULAR = 8
 REGULAR_SHARE = 0.8
 """So many long calls, so great a share of which end with a row, are no coincidence: a row ends within 2 µs of a given
@@ -74,11 +79,14 @@ def _full_queues(graph: Graph, trace: Trace, ends: IntColumn) -> Graph:
     at_ns = graph.time_ns[graph.target[edges]]
     last = np.searchsorted(ended_ns, at_ns + SLACK_NS, side="right") - 1
     rest_ns = at_ns - ended_ns[np.maximum(last, 0)]
-    in_time = _in_time(rest_ns, usual_ns=usual_ns)
+    long = graph.weight_ns[edges] >= LEAST_LONG_NS
+    in_time = _in_time(rest_ns, long, usual_ns=usual_ns)
     # Within the stamps' slack only where the calls go with the rows; else the row before it.
     last = np.where(in_time | (rest_ns >= 0), last, np.searchsorted(ended_ns, at_ns, side="right") - 1)
     fits = (last >= 0) & (ended_ns[np.maximum(last, 0)] > graph.time_ns[graph.source[edges]])
-    fits &= in_time | (_depth(graph, trace, at_ns) >= DEEP)
+    depth = _depth(graph, trace, at_ns)
+    full = (depth >= _most(graph, trace) - 1) & (rest_ns >= -SLACK_NS) & (rest_ns <= usual_ns + SLACK_NS)
+    fits &= (long & (in_time | (depth >= DEEP))) | full
     # Room was made by a row that had been handed over before the call, never by the call's own or a later one.
     fits &= _handed_over_ns(graph, trace, ends)[np.maximum(last, 0)] < trace.rows.start_ns[graph.owner[edges]]
     edges, last, at_ns = edges[fits], last[fits], at_ns[fits]
@@ -111,7 +119,7 @@ def long_calls(graph: Graph, trace: Trace) -> IntColumn:
     if not edges.size:
         return edges
     duration_ns = _durations(graph, trace)
-    edges = edges[duration_ns >= max(LONG_LAUNCH * _usual(duration_ns), LEAST_LONG_NS)]
+    edges = edges[duration_ns >= max(LONG_LAUNCH * _usual(duration_ns), LEAST_SHORT_NS)]
     found: IntColumn = edges[graph.is_end[graph.target[edges]] & (graph.row[graph.target[edges]] == graph.owner[edges])]
     return found
 
@@ -123,17 +131,24 @@ def _durations(graph: Graph, trace: Trace) -> IntColumn:
     return found
 
 
-def _in_time(rest_ns: IntColumn, *, usual_ns: int) -> BoolColumn:
+def _in_time(rest_ns: IntColumn, long: BoolColumn, *, usual_ns: int) -> BoolColumn:
     """Which long calls end a launch's time after a row's end, where nearly all do: a full queue of any length."""
-    near: BoolColumn = (rest_ns >= -SLACK_NS) & (rest_ns <= usual_ns + SLACK_NS)
-    regular = near.size >= LEAST_REGULAR and float(near.mean()) >= REGULAR_SHARE
+    near: BoolColumn = long & (rest_ns >= -SLACK_NS) & (rest_ns <= usual_ns + SLACK_NS)
+    regular = long.sum() >= LEAST_REGULAR and float(near[long].mean()) >= REGULAR_SHARE
     return near if regular else np.zeros_like(near)
 
 
 def _usual(duration_ns: IntColumn) -> int:
     """What a launch call takes that finds room: a host far ahead of its device makes mostly calls that do not."""
-    quick = duration_ns[duration_ns <= max(LONG_LAUNCH * int(duration_ns.min()), LEAST_LONG_NS)]
+    quick = duration_ns[duration_ns < max(LONG_LAUNCH * int(duration_ns.min()), LEAST_SHORT_NS)]
     return int(np.median(quick))
+
+
+def _most(graph: Graph, trace: Trace) -> int:
+    """The most rows that ever stood before a launch call's end; out of reach where that is no queue."""
+    calls = launch_calls(graph, trace)
+    most = int(_depth(graph, trace, graph.time_ns[graph.target[calls]]).max(initial=0))
+    return most if most >= LEAST_FULL else 1 << 62
 
 
 def _depth(graph: Graph, trace: Trace, at_ns: IntColumn) -> IntColumn:
