@@ -56,7 +56,7 @@ def test_the_explicit_overload_is_dearer_in_its_binding_and_not_in_its_kernel(na
     extra = overload.whole_ns - function.whole_ns
     assert overload.whole_ns > 1.2 * function.whole_ns
     binding = "binding and argument parsing"
-    assert layers(overload)[binding] - layers(function)[binding] > 0.6 * extra
+    assert layers(overload)[binding] - layers(function)[binding] > 0.5 * extra  # most of it
     (parsing,) = [stage for stage in overload.stages if stage.name == "argument parsing"]
     assert "one by one by the schema" in parsing.meaning
 

@@ -238,7 +238,7 @@ def _binding(
     frame = "a Python method and a generic call" if rungs.boxed else "the call of a built-in function"
     steps.append(_step(BINDING, "call", f"{frame} that does nothing", rungs.nothing()))
     if rungs.boxed:
-        meaning = "arguments converted one by one by the schema"
+        meaning = "arguments searched for overrides, then converted one by one by the schema"
         steps.append(_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing()))
     elif rungs.parses:
         steps += _parsing(subject, rungs, probe, signatures, chosen)

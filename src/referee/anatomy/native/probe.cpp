@@ -324,7 +324,8 @@ class Call : public std::enable_shared_from_this<Call> {
  public:
   Call(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs)
       : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
-        full_(overload.empty() ? name : name + "." + overload), stack_(make_stack(args, kwargs)) {
+        full_(overload.empty() ? name : name + "." + overload), symbol_(c10::Symbol::fromQualString(name)),
+        stack_(make_stack(args, kwargs)) {
     typed_ = find_typed(TypedSignatures{}, op_, stack_);
   }
 
@@ -394,8 +395,12 @@ class Call : public std::enable_shared_from_this<Call> {
     Py_RETURN_NONE;
   }
 
-  // The same as `torch.ops` does it: the values go onto a stack, and the call takes them from there.
+  // The same as `torch.ops` does it: each argument is asked whether it overrides functions, then the values go onto a
+  // stack, and the call takes them from there.
   py::object boxed_step(Depth depth, DispatchKeySet keys, bool below, const py::args& args, const py::kwargs& kwargs) {
+    const std::string space = symbol_.ns().toUnqualString(), base = symbol_.toUnqualString();
+    const std::string overload = op_.schema().overload_name();
+    (void)torch::jit::_maybe_handle_torch_function(space, base, overload, true, args, kwargs);
     Stack s = torch::jit::createStackForSchema(op_.schema(), py::args(args), py::kwargs(kwargs), std::nullopt);
     switch (depth) {
       case Depth::parse: return py::none();
@@ -457,6 +462,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   OperatorHandle op_;
   std::string full_;
+  c10::Symbol symbol_;
   Stack stack_;
   std::unique_ptr<TypedCall> typed_;
   std::vector<Blank> blanks_;
