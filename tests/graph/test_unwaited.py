@@ -113,3 +113,15 @@ def test_the_host_runs_no_further_ahead_than_the_queue_is_long() -> None:
     # The host stood before a full queue until the long kernel had ended at 100,010; from there it issues one every
     # 10 µs, and 1,023 are queued. After 113 more the queue is empty.
     assert found[1_200] == 100_010 + 10 * 175 + 10
+
+
+def test_a_replayed_graph_on_two_streams_comes_earlier_as_a_whole() -> None:
+    """The second stream's first row has no row before it, and no launch of its own."""
+    builder = launched(TraceBuilder(), 0, (10, 100)).sync(20 * US, 90 * US)
+    builder.launch("cudaGraphLaunch", 155 * US, 5 * US, correlation=90)
+    builder.kernel("a", 165 * US, 10 * US, correlation=90).kernel("b", 168 * US, 10 * US, correlation=90, stream=9)
+    builder.kernel("c", 180 * US, 10 * US, correlation=90)
+    launched(builder, 300, (310, 5))
+    assert starts(builder) == [10, 110, 110, 122, 220]
+    work = work_by_device(builder.build())[0]
+    assert np.array_equal(run(builder.build(), nothing=True).start_ns, work.start_ns)

@@ -71,19 +71,20 @@ class _Bounds:
     other: RowNumbers
     """The row of another stream that it followed."""
     after_other_ns: IntColumn
+    leader: RowNumbers
+    """The first row of its launch: a replayed graph starts as a whole."""
 
 
 def _bounds(work: Work) -> _Bounds:
     far = np.iinfo(np.int64).min
     free_ns, start_ns = work.stream_free_ns, work.start_ns
-    handed = work.linked & work.first
-    ready_ns = np.where(handed, np.minimum(work.submission_ns + work.latency_ns, start_ns), far)
+    ready_ns = np.where(work.linked, np.minimum(work.submission_ns + work.latency_ns, start_ns), far)
     base_ns = np.maximum(free_ns, ready_ns)
     other, ended_ns = _last_ended(work)
     follows = (other != NONE) & (start_ns - base_ns > CLEAR_GAP_NS) & (ended_ns > base_ns)
     follows &= work.stream[np.maximum(other, 0)] != work.stream
     # Onto a free stream: what it took is latency. Behind another row: what it took is the device's.
-    late = ~follows & handed & (ready_ns >= free_ns)
+    late = ~follows & work.linked & (ready_ns >= free_ns)
     before = _before(work)
     behind = before != NONE
     kept_ns = np.where(late | follows, np.minimum(start_ns - free_ns, 0), start_ns - free_ns)
@@ -93,7 +94,17 @@ def _bounds(work: Work) -> _Bounds:
         after_before_ns=np.where(behind, kept_ns, 0),
         other=np.where(follows, other, NONE),
         after_other_ns=np.where(follows, start_ns - ended_ns, 0),
+        leader=_leader(work),
     )
+
+
+def _leader(work: Work) -> RowNumbers:
+    first = np.flatnonzero(work.linked & work.first)
+    first = first[np.argsort(work.launch[first], kind="stable")]
+    rest = np.flatnonzero(work.linked & ~work.first)
+    leader = np.full(work.rows.size, NONE, dtype=np.int64)
+    leader[rest] = first[np.searchsorted(work.launch[first], work.launch[rest])]
+    return leader
 
 
 def _last_ended(work: Work) -> tuple[RowNumbers, IntColumn]:
@@ -208,6 +219,7 @@ class _Player:
         self._ready_ns: list[int] = bounds.ready_ns.tolist()
         self._before, self._after_before_ns = bounds.before.tolist(), bounds.after_before_ns.tolist()
         self._other, self._after_other_ns = bounds.other.tolist(), bounds.after_other_ns.tolist()
+        self._leader: list[int] = bounds.leader.tolist()
         self._stream: list[int] = work.stream.tolist()
         self._thread: list[int] = np.where(work.linked, trace.rows.thread[np.maximum(work.launch, 0)], NONE).tolist()
         self._early_ns: dict[int, int] = {}
@@ -227,6 +239,8 @@ class _Player:
                 start_ns = recorded_start_ns[row]
             if self._other[row] != NONE:
                 start_ns = max(start_ns, self._end_ns[self._other[row]] + self._after_other_ns[row])
+            if self._leader[row] != NONE:
+                start_ns = max(start_ns, self.start_ns[self._leader[row]])
             stream = self._stream[row]
             for code in self._apart[stream]:
                 last = self._last.get(code, NONE)
