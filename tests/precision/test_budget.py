@@ -6,19 +6,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from referee.device.fake import FakeDevice  # noqa: E402
+from referee.device.fake import FakeSync  # noqa: E402
 from referee.device.noise import VirtualClock  # noqa: E402
 from referee.device.registry import open_device  # noqa: E402
 from referee.precision.advise import advise  # noqa: E402
 from referee.precision.budget import USED_UP, Clock, floor_words  # noqa: E402
-from referee.units import NS_PER_S  # noqa: E402
+from referee.precision.pilot import try_step  # noqa: E402
+from referee.units import NS_PER_MS, NS_PER_S  # noqa: E402
 
 SECOND = NS_PER_S
 
 
 def test_what_was_spent_before_counts() -> None:
     time = VirtualClock()
-    clock = Clock(FakeDevice(clock=time), 10 * SECOND, 4 * SECOND)
+    clock = Clock(FakeSync(clock=time), 10 * SECOND, 4 * SECOND)
     assert clock.used_ns == 4 * SECOND
     assert clock.before(0.5)()
     time.advance(3 * SECOND)  # half of the six that were left
@@ -32,7 +33,7 @@ def test_what_was_spent_before_counts() -> None:
 
 def test_more_than_the_budget_is_said_with_what_took_it() -> None:
     time = VirtualClock()
-    clock = Clock(FakeDevice(clock=time), 5 * SECOND, 3 * SECOND)
+    clock = Clock(FakeSync(clock=time), 5 * SECOND, 3 * SECOND)
     time.advance(4 * SECOND)
     clock.timing_begins()
     time.advance(2 * SECOND)
@@ -81,3 +82,18 @@ def test_nothing_is_timed_when_the_budget_is_used_up_before() -> None:
     assert "only scale 1 was tried" in report.gradients.window_note
     assert report.provenance.method["clock"] == "none: not timed"
     assert "over-budget" in [finding.code for finding in report.findings]
+
+
+@pytest.mark.parametrize(("until", "calls"), [(0, 2), (250, 3), (10_000, 5)])
+def test_a_pilot_ends_when_the_time_is_up(until: int, calls: int) -> None:
+    """One call to warm, one to time at least; where there is time four, as long as each takes."""
+    time = VirtualClock()
+    made: list[int] = []
+
+    def step() -> None:
+        made.append(time.now_ns)
+        time.advance(100 * NS_PER_MS)
+
+    pilot = try_step(step, device=FakeSync(clock=time), until_ns=until * NS_PER_MS)
+    assert len(made) == calls
+    assert pilot.ns == 100 * NS_PER_MS

@@ -46,12 +46,14 @@ class Pilot:
     disturbed: bool
 
 
-def try_step(step: Callable[[], object], *, device: Device) -> Pilot:
-    """Call ``step`` once to warm it, then time single calls for a moment."""
+def try_step(step: Callable[[], object], *, device: Device, until_ns: int) -> Pilot:
+    """Call ``step`` once to warm it, then time single calls for a moment: one at least, no more after ``until_ns``."""
     device.settle(step())
     blocks: list[Block] = []
     begin_ns = device.now_ns()
     while len(blocks) < _LEAST_CALLS or device.now_ns() - begin_ns < _PILOT_NS:
+        if blocks and device.now_ns() >= until_ns:
+            break
         blocks.append(run_block(step, device=device, calls=1))
     hurt = sum(not undisturbed(block) for block in blocks)
     least, spent = min(block.settled_ns for block in blocks), sum(block.settled_ns for block in blocks)

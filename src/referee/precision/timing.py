@@ -139,13 +139,17 @@ def _time(
     with restored(subject), threads_for(one=conditions.one_thread):
         if len(settings) == 1:
             return Timed(alone=_alone(subject, settings[0], conditions=conditions, name=name))
-        pilots = [try_step(in_setting(subject, setting), device=device) for setting in settings]
-        if may_use_one_thread(device) and any(pilot.disturbed for pilot in pilots):
+        pilots = _pilots(subject, settings, conditions)
+        if may_use_one_thread(device) and any(pilot.disturbed for pilot in pilots.values()):
             return None
+        base = pilots[settings[0].name]
         comparisons: list[Comparison] = []
         skipped: dict[str, str] = {}
-        for place, (setting, pilot) in enumerate(zip(settings[1:], pilots[1:], strict=True), 1):
-            price = price_of(pilots[0], pilot, device=device)
+        for place, setting in enumerate(settings[1:], 1):
+            if setting.name not in pilots:
+                skipped[setting.name] = USED_UP
+                continue
+            price = price_of(base, pilots[setting.name], device=device)
             most_ns = conditions.left_ns // (len(settings) - place)
             if most_ns <= 0:
                 skipped[setting.name] = USED_UP
@@ -158,13 +162,20 @@ def _time(
     return Timed(
         comparisons=tuple(comparisons),
         skipped=skipped,
-        ratios=_ratios(settings, pilots),
+        ratios={name: pilot.ns / max(1, base.ns) for name, pilot in pilots.items() if pilot is not base},
         findings=_said_once(comparisons),
     )
 
 
-def _ratios(settings: Sequence[Setting], pilots: Sequence[Pilot]) -> dict[str, float]:
-    return {s.name: pilot.ns / max(1, pilots[0].ns) for s, pilot in zip(settings[1:], pilots[1:], strict=True)}
+def _pilots(subject: Subject, settings: Sequence[Setting], conditions: Conditions) -> dict[str, Pilot]:
+    """By setting: what a few calls showed; only of the first, the base, where the time is up."""
+    found: dict[str, Pilot] = {}
+    for setting in settings:
+        if found and conditions.left_ns <= 0:
+            break
+        step = in_setting(subject, setting)
+        found[setting.name] = try_step(step, device=conditions.device, until_ns=conditions.until_ns)
+    return found
 
 
 def _said_once(comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
