@@ -19,7 +19,16 @@ needs_kernels = pytest.mark.skipif(
 @needs_kernels
 @pytest.mark.parametrize(
     "name",
-    ["aten.add.Tensor", "aten.add_.Tensor", "aten.mm", "aten.sum", "aten.view", "aten.linear", "aten.embedding"],
+    [
+        "aten.add.Tensor",
+        "aten.add_.Tensor",
+        "aten.mm",
+        "aten.sum",
+        "aten.view",
+        "aten.linear",
+        "aten.embedding",
+        "aten.cat",
+    ],
 )
 def test_the_witness_sees_what_was_predicted(name: str) -> None:
     operator = find_operator(name)

@@ -15,6 +15,7 @@ from referee.anatomy.arguments import Arguments
 from referee.anatomy.operator import Operator, read_operator
 from referee.anatomy.path import Keys, keys_of_call, predict, read_table, visited
 from referee.device.host import load_torch
+from referee.device.settle import find_leaves
 from referee.errors import OptionError
 
 MODES = (
@@ -255,7 +256,7 @@ def _vmap(operator: Operator, arguments: Arguments) -> Scenario:
     torch = load_torch()
     call = operator.callable
     stacked = _map(arguments, lambda t: torch.stack((t, t)))
-    dims = tuple(0 if isinstance(value, torch.Tensor) else None for value in stacked.args)
+    dims = tuple(0 if find_leaves(value, torch.Tensor) else None for value in stacked.args)
     run = torch.vmap(lambda *args: call(*args, **arguments.kwargs), in_dims=dims)
     met, _ = _layer(operator, "vmap")
     args = stacked.args
