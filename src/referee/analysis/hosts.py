@@ -7,12 +7,13 @@ helper thread holds nobody up.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from referee.graph.calls import ALLOCATIONS, WAITS, calls_named, named
-from referee.graph.owner import Enclosing
+from referee.graph.owner import covering
 from referee.graph.threads import launching_threads
 from referee.trace.columns import CALL_KINDS, NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.intervals import EMPTY, IntervalSet, union
@@ -101,9 +102,10 @@ def silent_stretches(trace: Trace, threads: BoolColumn) -> Stretches:
     other stretch is a *pause*.
     """
     rows = trace.rows
-    host = rows.of(*HOST_KINDS)
-    host = host[threads[rows.thread[host]]]
-    start_ns, end_ns = _quiet(rows.start_ns[host], rows.end_ns[host])
+    wanted = np.zeros(256, dtype=bool)
+    wanted[[int(kind) for kind in HOST_KINDS]] = True
+    host = np.flatnonzero(wanted[rows.kind] & threads[rows.thread])
+    start_ns, end_ns = _quiet(rows.start_ns[host], lambda: (rows.end_ns[block] for block in _blocks(host)))
     one_off = np.zeros(start_ns.size, dtype=bool)
     if start_ns.size:
         middle_ns = (start_ns + end_ns) // 2
@@ -115,24 +117,33 @@ def silent_stretches(trace: Trace, threads: BoolColumn) -> Stretches:
     return Stretches(start_ns=start_ns, end_ns=end_ns, one_off=one_off)
 
 
-def _quiet(start_ns: IntColumn, end_ns: IntColumn) -> tuple[IntColumn, IntColumn]:
-    """Stretches of at least 2 ms without a start or an end; ``start_ns`` is sorted."""
+def _blocks(values: RowNumbers) -> list[RowNumbers]:
+    """The rows of a large trace are many, and those that are wanted few: they are looked for in blocks."""
+    return [values[at : at + BLOCK_ROWS] for at in range(0, values.size, BLOCK_ROWS)]
+
+
+def _quiet(start_ns: IntColumn, ends_ns: Callable[[], Iterator[IntColumn]]) -> tuple[IntColumn, IntColumn]:
+    """Stretches of at least 2 ms without a start or an end; ``start_ns`` is sorted, ``ends_ns`` hands out blocks."""
     if not start_ns.size:
-        return start_ns, end_ns
-    wide = np.flatnonzero(np.diff(start_ns) >= SILENT_NS)
-    last_ns = max(int(end_ns.max()), int(start_ns[-1]))
+        return start_ns, start_ns
+    wide = np.concatenate(
+        [at + _wide(start_ns[at : at + BLOCK_ROWS + 1]) for at in range(0, start_ns.size, BLOCK_ROWS)]
+    )
+    last_ns = max(*(int(block.max()) for block in ends_ns()), int(start_ns[-1]))
     low, high = start_ns[wide], start_ns[wide + 1]
     if last_ns - int(start_ns[-1]) >= SILENT_NS:
         low, high = np.append(low, start_ns[-1]), np.append(high, last_ns)
-    # Only ends that fall into a wide stretch between starts can cut it: sort those alone. Looked for in blocks, since
-    # the rows of a large trace are many and the ends that are wanted few.
-    blocks = (end_ns[at : at + BLOCK_ROWS] for at in range(0, end_ns.size, BLOCK_ROWS))
-    marks = np.unique(np.concatenate((low, high, *(_inside(block, low, high) for block in blocks))))
+    # Only ends that fall into a wide stretch between starts can cut it: sort those alone.
+    marks = np.unique(np.concatenate((low, high, *(_inside(block, low, high) for block in ends_ns()))))
     begin, finish = marks[:-1], marks[1:]
     slot = np.searchsorted(low, begin, side="right") - 1
     keep = (finish - begin >= SILENT_NS) & (slot >= 0)
     keep &= finish <= high[np.maximum(slot, 0)] if low.size else False
     return begin[keep], finish[keep]
+
+
+def _wide(start_ns: IntColumn) -> IntColumn:
+    return np.flatnonzero(np.diff(start_ns) >= SILENT_NS)
 
 
 def _inside(times_ns: IntColumn, low: IntColumn, high: IntColumn) -> IntColumn:
@@ -145,8 +156,7 @@ def _inside(times_ns: IntColumn, low: IntColumn, high: IntColumn) -> IntColumn:
 
 def _innermost(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> RowNumbers:
     """The row that covers each moment and began last, over all threads of ``host``, or :data:`NONE`."""
-    position = Enclosing(trace.rows.start_ns[host], trace.rows.end_ns[host]).at(moment_ns)
-    return np.where(position == NONE, NONE, host[np.maximum(position, 0)])
+    return covering(trace.rows, host, moment_ns)
 
 
 def _held_by_call(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> BoolColumn:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from referee.analysis.idle import CAUSES, Gaps
-from referee.graph.owner import Enclosing
+from referee.graph.owner import covering
 from referee.graph.waits import find_waits
 from referee.graph.work import Work
 from referee.records.tables import GapRow, Owner, SyncSite
@@ -34,13 +34,9 @@ def owners_at(trace: Trace, thread: CodeColumn, moment_ns: IntColumn) -> list[Ow
 def _innermost(trace: Trace, kind: Kind, thread: CodeColumn, moment_ns: IntColumn) -> RowNumbers:
     rows = trace.rows
     result = np.full(moment_ns.size, NONE, dtype=np.int64)
-    members = rows.of(kind)
     for code in np.unique(thread):
-        own = members[rows.thread[members] == code]
         mine = np.flatnonzero(thread == code)
-        if own.size:
-            position = Enclosing(rows.start_ns[own], rows.end_ns[own]).at(moment_ns[mine])
-            result[mine] = np.where(position == NONE, NONE, own[np.maximum(position, 0)])
+        result[mine] = covering(rows, np.flatnonzero((rows.kind == kind) & (rows.thread == code)), moment_ns[mine])
     return result
 
 

@@ -61,10 +61,11 @@ def run(args: argparse.Namespace) -> int:
     from referee.trace.memory import keep_large_blocks
     from referee.trace.source import find_traces
 
-    keep_large_blocks()
+    if not args.lean:
+        keep_large_blocks()
     others: list[str] = []
     paths = find_traces(args.paths, rank=args.rank, passed_over=others)
-    if args.sql or args.export or args.redact:
+    if any(asked is not None for asked in (args.sql, args.export, args.redact)):
         return hand_out(paths, args, range_ns=range_ns)
     if len(paths) == 1:
         from dataclasses import replace
@@ -95,6 +96,9 @@ def hand_out(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[
     """The rows of one trace as the answer to a query, as a file, or as a copy without names of people and places."""
     if len(paths) != 1:
         raise OptionError("--sql, --export and --redact take one trace.", hint="Name one file.")
+    for option in ("sql", "export", "redact"):
+        if getattr(args, option) is not None and not getattr(args, option).strip():
+            raise OptionError(f"--{option} is empty.", hint=f"See `referee trace --help` for what --{option} takes.")
     for path in (args.export, args.redact):
         if path and Path(path).exists() and not Path(path).is_file():
             raise OptionError(f"{path} is no regular file, so it is not replaced.")

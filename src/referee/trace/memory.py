@@ -20,7 +20,7 @@ def return_large_blocks() -> None:
     The GNU library keeps freed blocks of up to 32 MB for later, once it has seen one of that size: of the columns of a
     million rows a third stays behind that way.
     """
-    _set({_M_MMAP_THRESHOLD: _LARGE_BYTES})
+    _set({_M_MMAP_THRESHOLD: _LARGE_BYTES, _M_TRIM_THRESHOLD: _LARGE_BYTES, _M_TOP_PAD: 0})
 
 
 def keep_large_blocks() -> None:
