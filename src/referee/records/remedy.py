@@ -51,7 +51,7 @@ class OutputCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What one call does: operators issued (not known of compiled code), fused kernels, requests to the allocator."""
+    """What one call does: calls of operators (not known of compiled code), fused kernels, allocations."""
 
     operators: int | None
     kernels: int | None

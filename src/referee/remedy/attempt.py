@@ -101,11 +101,11 @@ def attempt(
     compared = _time(fix, applied, seen, device=device, budget_ns=budget_ns, progress=progress)
     counted = replace(
         tried,
-        before=_counts(applied.eager.step, device, operators=content.n_ops if content else None),
+        before=_counts(applied.eager.step, device, operators=content.calls if content else None),
         after=_counts(
             applied.step,
             device,
-            operators=None if fix.compiles or content is None else read_content(applied.step, device=device).n_ops,
+            operators=None if fix.compiles or content is None else read_content(applied.step, device=device).calls,
             kernels=applied.kernels if fix.compiles else None,
         ),
     )

@@ -70,6 +70,9 @@ class Content:
     groups: int = 0
     """Runs of operators between two products: at most so many fused kernels are needed."""
     module_calls: int = 0
+    calls: int = 0
+    """Calls of operators as a profiler counts them, those that operators make of one another included: an operator on a
+    list makes one per tensor where there is no kernel for the list."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """Operator → its share of the time that operators took by themselves."""
 
@@ -100,7 +103,7 @@ def kind_of(name: str) -> Kind:
 def read_content(step: Callable[[], object], *, device: Device) -> Content:
     """Call ``step`` twice, watched, and say what it is made of. What it raises passes through."""
     content = _watch(step, device=device)
-    content.shares = _time_shares(step, device=device)
+    content.shares, content.calls = _time_shares(step, device=device)
     return content
 
 
@@ -154,8 +157,8 @@ def _watch(step: Callable[[], object], *, device: Device) -> Content:
     return content
 
 
-def _time_shares(step: Callable[[], object], *, device: Device) -> dict[str, float]:
-    """Each operator's own time over that of all; device time where the device has rows of its own."""
+def _time_shares(step: Callable[[], object], *, device: Device) -> tuple[dict[str, float], int]:
+    """Each operator's own time over that of all (device time where the device has rows of its own), and their calls."""
     torch = load_torch()
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     activities = [torch.profiler.ProfilerActivity.CPU]
@@ -165,9 +168,11 @@ def _time_shares(step: Callable[[], object], *, device: Device) -> dict[str, flo
         device.settle(step())
     attribute = "self_device_time_total" if device.name.startswith("cuda") else "self_cpu_time_total"
     times: dict[str, float] = {}
+    calls = 0
     for row in profiler.key_averages():
         if str(row.key).startswith("aten::"):
+            calls += int(row.count)
             with suppress(AttributeError):
                 times[str(row.key)] = float(getattr(row, attribute))
     total = sum(times.values())
-    return {name: time / total for name, time in times.items() if time > 0} if total > 0 else {}
+    return {name: time / total for name, time in times.items() if time > 0} if total > 0 else {}, calls

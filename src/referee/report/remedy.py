@@ -127,9 +127,9 @@ def _changed(before: Counts | None, after: Counts | None) -> str:
     parts = []
     if before.operators is not None and after.kernels:
         kernels = f"{format_count(after.kernels)} fused kernels generated, loop tails included"
-        parts.append(f"{format_count(before.operators)} operators, {kernels}")
+        parts.append(f"{format_count(before.operators)} calls of operators before, {kernels}")
     elif before.operators is not None and after.operators is not None:
-        parts.append(f"operators {format_count(before.operators)} → {format_count(after.operators)}")
+        parts.append(f"calls of operators {format_count(before.operators)} → {format_count(after.operators)}")
     if before.allocations is not None and after.allocations is not None:
         parts.append(
             f"allocations {format_count(before.allocations)} → {format_count(after.allocations)} "
