@@ -15,6 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
+_PIPE_BYTES = 1 << 20
+"""What any user may ask for on Linux; a pipe has 64 KiB by itself, less than the columns of one piece."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Helper:
@@ -32,13 +35,24 @@ def may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
 
 
+def _wide_pipe() -> tuple[int, int]:
+    """A pipe that takes a whole answer, where the system allows: its writer goes on before the reader has come."""
+    receiving, sending = os.pipe()
+    if sys.platform == "linux":
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.fcntl(sending, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    return receiving, sending
+
+
 def fork(work: Callable[[BinaryIO], None], *, unused: Sequence[int] = ()) -> Helper:
     """A copy of this process that does ``work``, writing its answers, and ends without what is done at a process's end.
 
     ``unused`` are open files that the copy must not hold open. What the work raises is lost with its status: who reads
     the answers finds them ended. Raises :class:`OSError` if the system has no process to spare.
     """
-    receiving, sending = os.pipe()
+    receiving, sending = _wide_pipe()
     try:
         with warnings.catch_warnings():
             # Python warns of threads that numpy's linear algebra keeps waiting: the copy never calls it.
