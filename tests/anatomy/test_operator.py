@@ -129,6 +129,7 @@ def test_signatures_from_the_parsers_own_complaint() -> None:
         ("aten.gelu", "torch._C._nn.gelu(a)"),
         ("aten.linalg_det", "torch._C._linalg.linalg_det(a)"),
         ("aten._to_copy", "torch.ops.aten._to_copy.default(a)"),
+        ("aten.mse_loss", "torch.ops.aten.mse_loss.default(a, b)"),  # torch._C._nn.mse_loss(a, b) does not reduce
     ],
 )
 def test_the_expression_leads_to_the_operator(name: str, expression: str, probe: Any) -> None:

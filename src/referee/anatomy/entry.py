@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Literal
 
 from referee.anatomy.arguments import Arguments
 from referee.anatomy.operator import Argument, Operator
 from referee.device.host import load_torch
+from referee.device.settle import find_leaves
 
 Way = Literal["function", "method", "overload"]
 
@@ -87,6 +89,8 @@ class Entry:
     """For a method: the tensor it is called on."""
     takes_none: bool = False
     """A method without arguments, for which torch has no parser: nothing is parsed."""
+    in_python: bool = False
+    """Whether it is written in Python, and calls the operator from there."""
     why_no_parser: str = field(default="")
 
     @property
@@ -103,19 +107,31 @@ def find_entry(operator: Operator, arguments: Arguments, *, record: Any, way: Wa
     for entry in _candidates(operator, arguments):
         if way is not None and entry.way != way:
             continue
-        if entry.way == "overload" or _leads_to(entry, operator, record):
+        if entry.way == "overload" or _leads_to(entry, operator, arguments, record):
             return entry
     return _overload(operator, arguments)
 
 
-def _leads_to(entry: Entry, operator: Operator, record: Any) -> bool:
+def _leads_to(entry: Entry, operator: Operator, arguments: Arguments, record: Any) -> bool:
+    """Whether the expression calls the operator, and with the same values for what is left out.
+
+    Some parsers have other defaults than the operator's schema (the losses' ``reduction``), which is other work.
+    """
     code = compile(entry.expression, "<entry>", "eval")
     names = dict(entry.names)
+    found: list[object] = []
     try:
-        seen = record(lambda: eval(code, names))
+        seen = record(lambda: found.append(eval(code, names)))
     except Exception:  # noqa: BLE001 - whatever this way of calling raises, it is not the way
         return False
-    return bool(seen) and seen[0][0] == operator.full
+    if not seen or seen[0][0] != operator.full:
+        return False
+    # What writes to its argument may give it another shape each time.
+    return operator.in_place or _shapes(found) == _shapes([operator.callable(*arguments.args, **arguments.kwargs)])
+
+
+def _shapes(outputs: list[object]) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in find_leaves(outputs, load_torch().Tensor)]
 
 
 def _candidates(operator: Operator, arguments: Arguments) -> Iterator[Entry]:
@@ -146,6 +162,7 @@ def _candidates(operator: Operator, arguments: Arguments) -> Iterator[Entry]:
 
 
 def _method(operator: Operator, arguments: Arguments) -> Entry:
+    torch = load_torch()
     me = arguments.args[0]
     inside, names, shown = _spell(Arguments(args=arguments.args[1:], kwargs=arguments.kwargs), first=1)
     entry = Entry(
@@ -155,6 +172,7 @@ def _method(operator: Operator, arguments: Arguments) -> Entry:
         names={**names, "a": me},
         shown=f"a.{operator.base}({shown})",
         self_tensor=me,
+        in_python=isinstance(getattr(torch.Tensor, operator.base, None), FunctionType),
     )
     return _with_parser(operator, getattr(me, operator.base), entry)
 

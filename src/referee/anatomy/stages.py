@@ -235,6 +235,8 @@ def _binding(
     else:
         look_up = Timed(entry.function, entry.names)
         steps.append(_step(BINDING, "look-up", f"finding {entry.function} by name", look_up))
+    if entry.in_python:
+        unseparated.append(f"what {entry.function} does in front: it is written in Python; it is in the remainder")
     frame = "a Python method and a generic call" if rungs.boxed else "the call of a built-in function"
     steps.append(_step(BINDING, "call", f"{frame} that does nothing", rungs.nothing()))
     if rungs.boxed:
