@@ -109,3 +109,11 @@ def test_begin_and_end_events_reach_over_pieces(tmp_path: Path, sharing: pytest.
     assert len(trace.rows) == 1001
     assert trace.rows.end_ns[0] == 2_999_000
     assert (trace.rows.end_ns[1:] - trace.rows.start_ns[1:] == 1000).all()
+
+
+def test_what_is_done_meanwhile(file: Path, sharing: pytest.MonkeyPatch):
+    done: list[str] = []
+    assert read_trace(file, meanwhile=lambda: done.append("with a helper")).events == 6000
+    assert done == ["with a helper"]
+    read_trace(file, lean=True, meanwhile=lambda: done.append("alone"))
+    assert done == ["with a helper"]
