@@ -8,6 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from referee.anatomy.tape import count_nodes, read_tape
+from referee.records.document import Document
+from referee.report.tape import tape_blocks
+from referee.report.tape_svg import render_tape_svg
+from referee.report.text import render_text
 
 
 def test_nodes_edges_and_order_of_a_small_graph() -> None:
@@ -93,3 +97,12 @@ def test_nothing_is_recorded_and_why() -> None:
         assert "inference" in read_tape(x.exp()).why_empty
     assert "wants a gradient" in read_tape(torch.rand(4).exp()).why_empty
     assert "no output tensor" in read_tape(None).why_empty
+
+
+def test_what_two_nodes_keep_is_counted_at_the_first_and_said_at_the_other() -> None:
+    x = torch.rand(4, 4, requires_grad=True)
+    y = x.exp()  # keeps its result, as the product does
+    tape = read_tape(y * y.detach(), inputs=(x,))
+    rows = render_text(Document(title="", blocks=tape_blocks(tape)), width=100, color=False)
+    assert "counted above" in rows
+    assert "saves what another holds" in render_tape_svg(tape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from referee.records.anatomy import Tape, TapeNode
+from referee.records.anatomy import SavedTensor, Tape, TapeNode
 from referee.records.document import Block, Column, Fact, Facts, Heading, Paragraph, Table
 from referee.report.wording import plural, sentence
 from referee.units import format_bytes
@@ -45,9 +45,14 @@ def tape_blocks(tape: Tape) -> tuple[Block, ...]:
     )
 
 
+def _held(saved: SavedTensor) -> str:
+    """The bytes that this node alone keeps, or that a node above keeps them already."""
+    return format_bytes(saved.bytes) if saved.bytes or not saved.view_bytes else "counted above"
+
+
 def _node_row(node: TapeNode) -> tuple[str, ...]:
     saved = "; ".join(
-        f"{s.name} {'×'.join(map(str, s.shape)) or 'scalar'} {s.dtype}, {format_bytes(s.bytes)}"
+        f"{s.name} {'×'.join(map(str, s.shape)) or 'scalar'} {s.dtype}, {_held(s)}"
         + (f" ({s.role})" if s.role != "activation" else "")
         if s.dtype
         else s.name

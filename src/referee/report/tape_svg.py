@@ -80,7 +80,9 @@ def _node(node: TapeNode, place: tuple[int, int], top: int) -> str:
     x, y = _corner(place, top)
     saved = sum(one.bytes for one in node.saved)
     kind = "leaf" if node.variable else "saves" if saved else "node"
-    below = f"saves {format_bytes(saved)}" if node.saved else ("accumulates" if node.variable else "saves nothing")
+    elsewhere = not saved and any(one.view_bytes for one in node.saved)
+    kept = "saves what another holds" if elsewhere else f"saves {format_bytes(saved)}"
+    below = kept if node.saved else ("accumulates" if node.variable else "saves nothing")
     return (
         f'<rect class="{kind}" x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
         f'<text x="{x + 10}" y="{y + 18}">{escape(node.variable or node.name)}</text>'
