@@ -58,23 +58,26 @@ def run(args: argparse.Namespace) -> int:
     range_ns = parse_range(args.range)
     if args.step_ms is not None and not args.step_ms > 0:
         raise OptionError("--step-ms must be above zero.")
-    from referee.trace.memory import keep_large_blocks
-    from referee.trace.source import find_traces
+    from referee.trace.memory import collector_paused, keep_large_blocks
 
     if not args.lean:
         keep_large_blocks()
-    others: list[str] = []
-    paths = find_traces(args.paths, rank=args.rank, passed_over=others)
-    if any(asked is not None for asked in (args.sql, args.export, args.redact)):
-        return hand_out(paths, args, range_ns=range_ns)
-    if len(paths) == 1:
-        from dataclasses import replace
+    with collector_paused():
+        # One trace is soon answered, and the process is over then.
+        from referee.trace.source import find_traces
 
-        trace = read_part(paths[0], args, range_ns=range_ns)
-        trace = replace(trace, findings=(*trace.findings, *on_databases(others)))
-        deliver(diagnose_as_asked(trace, args), args)
-    else:
-        deliver(report_on_all(paths, args, range_ns=range_ns, more=on_databases(others)), args)
+        others: list[str] = []
+        paths = find_traces(args.paths, rank=args.rank, passed_over=others)
+        if any(asked is not None for asked in (args.sql, args.export, args.redact)):
+            return hand_out(paths, args, range_ns=range_ns)
+        if len(paths) == 1:
+            from dataclasses import replace
+
+            trace = read_part(paths[0], args, range_ns=range_ns)
+            trace = replace(trace, findings=(*trace.findings, *on_databases(others)))
+            deliver(diagnose_as_asked(trace, args), args)
+            return 0
+    deliver(report_on_all(paths, args, range_ns=range_ns, more=on_databases(others)), args)
     return 0
 
 

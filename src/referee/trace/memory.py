@@ -6,7 +6,10 @@ time by keeping what is freed for the next array; one that is short of memory gi
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _LARGE_BYTES = 1 << 18
@@ -38,3 +41,15 @@ def _set(options: dict[int, int]) -> None:
     if setting is not None:
         for option, value in options.items():
             setting(option, value)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Leave out the search for cycles: it would only look at the same millions of objects again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from referee.trace.blob import Blob
 from referee.trace.decode import Piece, Vocabulary, decode
 from referee.trace.document import find_edge
@@ -49,15 +45,3 @@ class PieceReader:
         if blanks[comma : comma + 1] == b",":
             view[1 + comma : 2 + comma] = b" "
         return decode(view, words=self._words)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Millions of short-lived objects without cycles: the garbage collector would only look at them again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

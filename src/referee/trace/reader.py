@@ -21,9 +21,9 @@ from referee.trace.crew import read_ahead
 from referee.trace.decode import Piece, decode, tabulate
 from referee.trace.document import Opening, Tail, find_opening, read_tail, split_tail
 from referee.trace.gather import Gathering
-from referee.trace.memory import return_large_blocks
+from referee.trace.memory import collector_paused, return_large_blocks
 from referee.trace.noticed import Noticed
-from referee.trace.pieces import PieceReader, collector_paused, plan_cuts
+from referee.trace.pieces import PieceReader, plan_cuts
 from referee.trace.salvage import walk
 from referee.trace.source import open_packed
 from referee.trace.unpack import SQLITE, Text

@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from referee.trace.blob import FileBlob
 from referee.trace.decode import Vocabulary
-from referee.trace.pieces import PieceReader, collector_paused
+from referee.trace.memory import collector_paused
+from referee.trace.pieces import PieceReader
 
 _TICKET_BYTES = 4
 
