@@ -80,8 +80,11 @@ def test_a_training_loop_is_found_by_its_optimizer(tmp_path: Path, capsys: pytes
     (path,) = [file.path for file in record.files]
     assert rows_in(path, "aten::addmm") == 2 * 3
     assert rows_in(path, "Optimizer.step#SGD.step") == 3
-    (finding,) = record.findings
+    finding, stopped = record.findings
     assert finding.code == "step-guessed"
+    assert stopped.code == "script-stopped"
+    assert stopped.message.startswith("script.py was stopped after iteration 4 (the first is iteration 0)")
+    assert "--run-to-end" in stopped.hint
     assert finding.message == "An iteration of script.py is taken to run from one SGD.step() to the next."
     # The script was stopped at the end of iteration 4, in its optimizer's step.
     assert capsys.readouterr().out.splitlines()[-1] == "step 3"
@@ -155,7 +158,7 @@ while True:
     record = run(tmp_path, text, boundary="function:Trainer.fit_batch")
     assert record.files[0].iterations == (2, 3, 4)
     assert rows_in(record.files[0].path, "aten::add") == 3
-    assert record.findings == ()
+    assert [finding.code for finding in record.findings] == ["script-stopped"]
 
 
 def test_modules_beside_the_script_can_be_imported(tmp_path: Path) -> None:
@@ -196,7 +199,8 @@ def test_a_script_that_exits_before_its_first_step_says_so(tmp_path: Path) -> No
     record = run(tmp_path, "raise SystemExit(3)")
     words = [finding.message for finding in record.findings]
     assert words[0].endswith("was called twice until the script exited with status 3.")
-    assert words[1] == "No iteration was completed until the script exited with status 3, so nothing was recorded."
+    assert words[1] == "script.py exited with status 3 after 0 iterations."
+    assert words[2] == "No iteration was completed until the script exited with status 3, so nothing was recorded."
 
 
 def test_a_profiler_of_the_scripts_own_before_the_first_window_is_quiet(tmp_path: Path) -> None:

@@ -8,20 +8,36 @@ from typing import Any
 
 import pytest
 
-from referee.capture import Plan, capture, cost
+from referee.analysis.diagnose import diagnose
+from referee.capture import Plan, capture, cost, session
 from referee.capture.cost import Timed, calibrate_cost, corrected_step_ns, correction_ratio, cost_from
 from referee.device.registry import open_device
+from referee.errors import CannotTell
 from referee.records.capture import CaptureOptions, Integrity
+from referee.trace.reader import read_trace
 
 torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short chain, a few times: what it gives is not looked at, only that it is carried on."""
-    monkeypatch.setattr(cost, "ROUNDS", 2)
-    monkeypatch.setattr(cost, "CHAIN", 20)
-    monkeypatch.setattr(cost, "_GROUPS", 2)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration whose figures are known: what the machine would give is not looked at, only what becomes of it."""
+    links = {"operators": timed(1000 * 300, ops=1000), "backward": timed(0), "step": timed(20_000)}
+    given = {"frames": timed(100 * 50, frames=100), "annotations": timed(10 * 3000, annotations=10)}
+    monkeypatch.setattr(session, "calibrate_cost", lambda *, options: cost_from(links, options=options))
+    monkeypatch.setattr(cost, "calibrate_cost", lambda *, options: cost_from(links | given, options=options))
+
+
+@pytest.fixture
+def disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration during which the machine slowed down what ran without the profiler."""
+    noisy = Timed(
+        plain_ns=[5_000_000, 1_000_000, 5_000_000, 1_000_000],
+        profiled_ns=[3_500_000, 3_300_000, 3_500_000, 3_300_000],
+        rows=rows(ops=1000),
+    )
+    links = {"operators": noisy, "backward": timed(0), "step": timed(0)}
+    monkeypatch.setattr(session, "calibrate_cost", lambda *, options: cost_from(links, options=options))
 
 
 def rows(**given: int) -> Integrity:
@@ -82,13 +98,51 @@ def test_the_chain_has_the_rows_it_claims(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen["annotations"].rows.annotations == 1001
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("kind", ["ops", "frames", "annotations"])
+@pytest.mark.parametrize("added_ns", [0, -1_500_000])
+def test_a_cost_that_cannot_be_told_from_nothing_is_none(kind: str, added_ns: int) -> None:
+    links = {
+        "operators": timed(1000 * 300, ops=1000),
+        "frames": timed(100 * 50, frames=100),
+        "annotations": timed(10 * 3000, annotations=10),
+        "backward": timed(0),
+        "step": timed(0),
+    }
+    doubtful = {"ops": "operators"}.get(kind, kind)
+    links[doubtful] = timed(added_ns, **{kind: 1000})
+    with pytest.raises(CannotTell, match="cannot be told, because its calibration gave"):
+        cost_from(links, options=CaptureOptions())
+
+
+@pytest.mark.usefixtures("disturbed")
+def test_a_capture_stores_no_cost_that_cannot_be_told_and_says_so(tmp_path: Path) -> None:
+    record = capture(
+        lambda: torch.ones(2), device=open_device("cpu"), dtype="float32", shapes=(), out_dir=tmp_path, name="t",
+        timing_budget_ns=0,
+    )  # fmt: skip
+    assert record.cost is None
+    assert (
+        "profiler_cost_ns" not in record.provenance.method
+        or record.provenance.value("method.profiler_cost_ns") == "not read"
+    )
+    (said,) = record.findings
+    assert said.code == "cost-unknown"
+    assert said.message == (
+        "What recording an operator row costs here cannot be told, because its calibration gave -1.50 to 2.30 µs, "
+        "which is not above zero; so none is stored, and nothing is corrected for it."
+    )
+    assert said in diagnose(read_trace(record.files[0].path)).findings
+
+
+@pytest.mark.usefixtures("known")
 def test_each_option_has_its_own_cost() -> None:
-    words = [found.options.words() for found in cost.option_costs()]
+    found = cost.option_costs()
+    assert all(not isinstance(given, CannotTell) for _, given in found)
+    words = [options.words() for options, _ in found]
     assert words == ["none", "shapes", "stacks", "memory", "flops", "modules"]
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("known")
 def test_a_capture_of_a_training_step_is_corrected_by_its_own_rows(tmp_path: Path) -> None:
     weight = torch.ones(4, requires_grad=True)
 
@@ -121,4 +175,5 @@ def test_a_capture_of_a_training_step_is_corrected_by_its_own_rows(tmp_path: Pat
     assert correction_ratio(known) == corrected / 81_000
     assert correction_ratio(replace(known, unprofiled_ns=())) is None
     assert corrected_step_ns(replace(known, cost=None)) is None
+    assert corrected_step_ns(replace(known, cost=replace(costs, per_row_ns=5000.0))) is None, "more than the step"
     assert corrected_step_ns(replace(known, files=(replace(file, integrity=None),))) is None

@@ -10,6 +10,8 @@ import pytest
 
 from referee.analysis.diagnose import diagnose
 from referee.capture import Plan, capture
+from referee.capture.export import compress
+from referee.cli.main import main
 from referee.device.registry import open_device
 from referee.records.capture import Capture, CaptureOptions
 from referee.trace.reader import read_trace
@@ -62,7 +64,7 @@ def test_a_live_capture_and_its_saved_trace_give_the_same_report(taken: Capture,
     first = Path(taken.files[0].path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    for path in first.parent.glob(f"{first.name}*"):
+    for path in (*first.parent.glob(f"{first.name}*"), first.parent / "t.capture.json"):
         (elsewhere / path.name).write_bytes(path.read_bytes())
     live, saved = diagnose(read_trace(str(first))), diagnose(read_trace(str(elsewhere / first.name)))
     assert replace(saved, source=live.source) == live
@@ -84,3 +86,57 @@ def test_an_unfinished_iteration_is_no_step_to_the_reader(tmp_path: Path) -> Non
         )  # fmt: skip
     (path,) = find_traces([str(tmp_path)])
     assert [found.name for found in read_trace(path).steps] == ["ProfilerStep#2", "ProfilerStep#3"]
+
+
+def cut_short(folder: Path, *, repeat: int) -> Capture:
+    return capture(
+        lambda: torch.ones(2), device=open_device("cpu"), dtype="float32", shapes=(), out_dir=folder, name="t",
+        plan=Plan.of(wait=1, warmup=1, active=3, repeat=repeat), iterations=5 * repeat - 1, timing_budget_ns=0,
+        calibrate=False,
+    )  # fmt: skip
+
+
+def test_what_was_known_at_capture_is_told_when_the_trace_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = cut_short(tmp_path, repeat=1)
+    (missing,) = record.findings
+    assert missing.message == "2 of 3 planned iterations were recorded, because the run ended after 4 iterations."
+    assert main(["trace", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert missing.message in shown
+    assert "── Recording ──" in shown
+    assert "Iterations 2, 3 · of 4 iterations run" in shown
+    assert "skip 0, then wait 1, warm up 1, record 3" in shown
+    report = diagnose(read_trace(record.files[0].path))
+    assert report.recording is not None
+    assert (report.recording.iterations, report.recording.step_ns) == ((2, 3), record.step_ns)
+
+
+def test_of_several_traces_each_tells_its_part_and_the_folder_all_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = cut_short(tmp_path, repeat=2)
+    parts = [read_trace(file.path).recording for file in record.files]
+    assert [part.iterations for part in parts if part is not None] == [(2, 3, 4), (7, 8)]
+    assert main(["trace", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count(record.findings[0].message) == 1
+    assert "5 iterations in all 2 traces" in shown
+
+
+def test_a_record_of_another_trace_is_not_believed(tmp_path: Path) -> None:
+    (file,) = cut_short(tmp_path, repeat=1).files
+    path = Path(file.path)
+    path.write_bytes(compress(b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]}'))
+    trace = read_trace(path)
+    assert trace.recording is None
+    assert "step-missing" not in {finding.code for finding in trace.findings}
+
+
+def test_a_record_that_cannot_be_read_is_said_and_the_trace_is_read(tmp_path: Path) -> None:
+    (file,) = cut_short(tmp_path, repeat=1).files
+    (tmp_path / "t.capture.json").write_text("{")
+    trace = read_trace(file.path)
+    assert trace.recording is None
+    assert [finding.code for finding in trace.findings if "t.capture.json" in finding.message] == ["unreadable"]

@@ -90,8 +90,31 @@ def test_the_plan_names_the_second_pass_for_memory(target: str, capsys: pytest.C
     assert "for memory without shapes" not in capsys.readouterr().out
     assert main(["profile", target, "--plan", "--memory", "--flops"]) == 0
     assert "then 4 iterations more, for memory without shapes" in capsys.readouterr().out
-    assert main(["profile", "script.py", "--plan", "--memory", "--shapes"]) == 0
+    script = Path(target.partition(":")[0])
+    assert main(["profile", str(script), "--plan", "--memory", "--shapes"]) == 0
     assert "no memory timeline" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (None, [], "script.py cannot be read: No such file or directory."),
+        ("x = = 1", [], "script.py, line 1 is not Python"),
+        ("x = 1", ["--boundary", "function:fit"], "script.py defines no function fit."),
+        ("x = 1", ["--boundary", "fit"], "'fit' names no step."),
+    ],
+    ids=["missing", "not python", "no function", "no boundary"],
+)
+def test_the_plan_of_a_script_that_cannot_run_is_refused(
+    text: str | None, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    if text is not None:
+        script.write_text(text)
+    assert main(["profile", str(script), "--plan", *words]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
 
 
 SHORT = """

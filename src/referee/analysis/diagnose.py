@@ -30,7 +30,7 @@ def diagnose(
     study = Study(trace, details=details, unprofiled_step_ns=unprofiled_step_ns)
     shared = not alone and trace.events > DETAILED_EVENTS and (os.cpu_count() or 1) > 1 and may_fork()
     answers = _with_helper(study) if shared else _answer(study, ANALYSES)
-    return TraceReport(source=trace.source, provenance=trace.provenance, **answers)
+    return TraceReport(source=trace.source, provenance=trace.provenance, recording=trace.recording, **answers)
 
 
 def _answer(study: Study, analyses: Iterable[Analysis]) -> dict[str, Any]:

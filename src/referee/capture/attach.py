@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 from referee.capture.boundary import Boundary, StepFinder
 from referee.capture.export import Place
 from referee.capture.profiler import DEFAULT_PLAN, check_name
 from referee.capture.schedule import Plan
+from referee.capture.script import PlanComplete, ProcessExit, compile_script, exit_words, line_of, running_as_main
 from referee.capture.session import Session, collect_provenance
 from referee.capture.torch_window import quiet_kineto
-from referee.errors import OptionError, RefereeError, StepError, TargetError
+from referee.errors import RefereeError, StepError
 from referee.records.capture import Capture, CaptureOptions
 from referee.records.finding import Finding
 
-_MARK = "__referee_step__"
 _NAME_IT = "Name what ends an iteration (--boundary): optimizer:CLASS, module:CLASS or function:NAME."
-
-
-class _PlanComplete(BaseException):
-    """Ends the script once everything planned is recorded. No Exception, so that the script does not swallow it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +45,7 @@ def attach(
     options: CaptureOptions = CaptureOptions(),  # noqa: B008  # frozen
     run_to_end: bool = False,
     calibrate: bool = True,
+    finish: Callable[[Capture], int] | None = None,
 ) -> Capture:
     """Run ``script`` with ``args`` as ``python`` would, and record its iterations along ``plan``.
 
@@ -59,13 +54,17 @@ def attach(
     0. The script is stopped when the plan is complete, unless ``run_to_end``. ``device`` is whose activity is recorded
     beside the CPU's; ``auto`` takes the GPU where there is one.
 
+    ``finish(capture)`` gives the answer and the exit status where the process must end inside the script: it called
+    ``os._exit``, or swallowed what was to stop it, or its loop runs in a thread. Without it ``os._exit`` ends the
+    script alone, and a script that cannot be stopped runs on.
+
     Raises :class:`~referee.errors.StepError` if the script raises; what was recorded until then is saved.
     """
     from referee.device.registry import open_device
 
     path = Path(script)
     step = Boundary.parse(boundary)
-    code = _compile(path, step)
+    code = compile_script(path, step)
     opened = open_device(_device_name(device))
     target = _Script(name=path.name, source_file=os.fspath(path))
     session = Session(
@@ -79,9 +78,13 @@ def attach(
     )
     # The script may open a profiler before the first window does.
     quiet_kineto()
-    run = _Attached(session=session, boundary=step, last=None if run_to_end else plan.needed())
-    ended_by = run.execute(code, path, args)
-    return run.close(path, ended_by=ended_by)
+    last = None if run_to_end else plan.needed()
+    run = _Attached(path, session=session, boundary=step, last=last, finish=finish)
+    return run.close(ended_by=run.execute(code, args))
+
+
+_end_at_once = os._exit
+"""The real one: a script's own calls are answered first."""
 
 
 def _device_name(device: str) -> str:
@@ -95,23 +98,36 @@ def _device_name(device: str) -> str:
 class _Attached:
     """A script under way with a session on it."""
 
-    def __init__(self, *, session: Session, boundary: Boundary, last: int | None) -> None:
-        self.session, self._boundary, self._last = session, boundary, last
+    def __init__(
+        self,
+        path: Path,
+        *,
+        session: Session,
+        boundary: Boundary,
+        last: int | None,
+        finish: Callable[[Capture], int] | None,
+    ) -> None:
+        self.session, self._path, self._boundary = session, path, boundary
+        self._last, self._finish = last, finish
+        self._process = os.getpid()
         self._took = ""
+        self._stopped_after: int | None = None
+        self._went_on = False
+        self._exited: tuple[int, str] = (0, "")
+        self._error: RefereeError | None = None
         self._finder = StepFinder(boundary, on_step=self._step, on_found=self._note, on_inputs=self._observe)
 
-    def execute(self, code: CodeType, path: Path, args: Sequence[str]) -> str:
+    def execute(self, code: CodeType, args: Sequence[str]) -> str:
         """Run the script; says in a few words what ended it early, if anything did."""
         self._finder.install()
         self.session.recorder.begin()
         try:
-            with _as_main(path, args) as main:
-                setattr(main, _MARK, self._mark_function)
+            with running_as_main(self._path, args, mark=self._mark_function, on_exit=self._exits) as main:
                 exec(code, main.__dict__)
-        except _PlanComplete:
-            return ""
-        except SystemExit as stopped:
-            return "" if stopped.code in (None, 0) else f"the script exited with status {stopped.code}"
+        except PlanComplete:
+            pass
+        except (SystemExit, ProcessExit) as stopped:
+            return self._note_exit(stopped.status if isinstance(stopped, ProcessExit) else stopped.code)
         except KeyboardInterrupt as stopped:
             self._finder.remove()
             self.session.close(ended_by="it was interrupted")
@@ -123,27 +139,76 @@ class _Attached:
         except Exception as error:
             self._finder.remove()
             self.session.close(ended_by="the script raised")
-            where = _line_of(error, path)
             raise StepError(
-                f"{path} raised {type(error).__name__}{where}: {error}.", hint=self.session.saved_words()
+                f"{self._path} raised {type(error).__name__}{line_of(error, self._path)}: {error}.",
+                hint=self.session.saved_words(),
             ) from error
         finally:
             self._finder.remove()
         return ""
 
-    def close(self, path: Path, *, ended_by: str) -> Capture:
-        """The record, with a finding that says what was taken as a step."""
-        findings: tuple[Finding, ...] = ()
+    def close(self, *, ended_by: str) -> Capture:
+        """The record, with findings that say what was taken as a step and how the script ended.
+
+        Raises what Referee had to say inside the script, where the script has swallowed it.
+        """
+        if self._error is not None:
+            self.session.recorder.abandon()
+            raise self._error
+        findings: list[Finding] = []
         if not self._took:
-            findings = (_never_stepped(path, self._boundary, ended_by),)
+            findings.append(_never_stepped(self._path, self._boundary, ended_by))
         elif not self._boundary.name:
-            findings = (_guessed(path, self._took, self.session.recorder.iteration),)
-        return self.session.close(ended_by=ended_by, findings=findings)
+            findings.append(_guessed(self._path, self._took, self.session.recorder.iteration))
+        if self._stopped_after is not None:
+            findings.append(_stopped(self._path, self._stopped_after, went_on=self._went_on))
+        if self._exited[0]:
+            findings.append(_exited(self._path, *self._exited, ran=self.session.recorder.iteration))
+        return self.session.close(ended_by=ended_by, findings=tuple(findings))
 
     def _step(self) -> None:
-        self.session.recorder.step()
-        if self._last is not None and self.session.recorder.iteration >= self._last:
-            raise _PlanComplete
+        recorder = self.session.recorder
+        if os.getpid() != self._process:
+            # A worker of a data loader has inherited the hooks, and may call modules of its own.
+            return
+        try:
+            recorder.step()
+        except RefereeError as error:
+            self._error = error
+            raise
+        if self._last is None or recorder.iteration < self._last:
+            return
+        swallowed = self._stopped_after is not None
+        if not swallowed:
+            self._stopped_after = recorder.iteration - 1
+        # What is raised in a thread ends that thread alone.
+        if self._finish is not None and (swallowed or threading.current_thread() is not threading.main_thread()):
+            self._end_process(self._finish, ended_by="")
+        if not swallowed:
+            raise PlanComplete
+        self._went_on = True
+
+    def _exits(self, status: int) -> None:
+        """The script is about to end the process without a word."""
+        if self._finish is None:
+            raise ProcessExit(status)
+        self._end_process(self._finish, ended_by=self._note_exit(status))
+
+    def _note_exit(self, code: object) -> str:
+        self._exited = exit_words(code)
+        return f"the script exited with status {self._exited[0]}" if self._exited[0] else ""
+
+    def _end_process(self, finish: Callable[[Capture], int], *, ended_by: str) -> None:
+        """Give the answer from inside the script, and end."""
+        self._finder.remove()
+        try:
+            status = finish(self.close(ended_by=ended_by))
+        except RefereeError as error:
+            sys.stderr.write(f"referee: {error}\n")
+            status = error.exit_status
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _end_at_once(status)
 
     def _note(self, words: str) -> None:
         self._took = words
@@ -198,50 +263,25 @@ def _never_stepped(path: Path, boundary: Boundary, ended_by: str) -> Finding:
     )
 
 
-def _compile(path: Path, boundary: Boundary) -> CodeType:
-    """The script's code, with the function that the user named marked; one sentence if that is not possible."""
-    try:
-        tree = ast.parse(path.read_bytes(), filename=os.fspath(path))
-    except OSError as error:
-        raise TargetError(f"The script {path} cannot be read: {error.strerror}.") from error
-    except (SyntaxError, ValueError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise TargetError(f"{path}{line} is not Python: {getattr(error, 'msg', error)}.") from error
-    if boundary.kind == "function":
-        found = _find_function(tree.body, boundary.name.split("."))
-        if found is None:
-            raise OptionError(f"{path} defines no function {boundary.name}.", hint="Write NAME or CLASS.NAME.")
-        mark = ast.Name(id=_MARK, ctx=ast.Load())
-        # Innermost, so that it counts calls of the function itself and not of what a decorator makes of it.
-        found.decorator_list.append(ast.copy_location(mark, found))
-    return compile(tree, os.fspath(path), "exec")
+def _stopped(path: Path, after: int, *, went_on: bool) -> Finding:
+    stopped = f"was stopped after iteration {after} (the first is iteration 0): everything planned was recorded."
+    if went_on:
+        stopped = f"was to be stopped after iteration {after}, but caught what should have stopped it and ran on."
+    return Finding(
+        code="script-stopped",
+        severity="info",
+        message=f"{path.name} {stopped}",
+        evidence={"after_iteration": after},
+        hint="To have it run to its end: --run-to-end.",
+    )
 
 
-def _find_function(body: Sequence[ast.stmt], names: list[str]) -> ast.FunctionDef | None:
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef) and len(names) == 1 and statement.name == names[0]:
-            return statement
-        if isinstance(statement, ast.ClassDef) and len(names) > 1 and statement.name == names[0]:
-            return _find_function(statement.body, names[1:])
-    return None
-
-
-@contextmanager
-def _as_main(path: Path, args: Sequence[str]) -> Iterator[ModuleType]:
-    """A fresh ``__main__`` with the arguments and the import path that ``python path args`` would give it."""
-    main = ModuleType("__main__")
-    main.__file__ = os.fspath(path)
-    before = sys.modules["__main__"], sys.argv, list(sys.path)
-    sys.modules["__main__"], sys.argv = main, [os.fspath(path), *args]
-    sys.path.insert(0, os.fspath(path.resolve().parent))
-    try:
-        yield main
-    finally:
-        sys.modules["__main__"], sys.argv = before[0], before[1]
-        sys.path[:] = before[2]
-
-
-def _line_of(error: BaseException, path: Path) -> str:
-    """Where in the script it was raised, as ``in line N``."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == os.fspath(path)]
-    return f" in line {lines[-1]}" if lines else ""
+def _exited(path: Path, status: int, words: str, *, ran: int) -> Finding:
+    said = f" ({words})" if words else ""
+    return Finding(
+        code="script-exited",
+        severity="warning",
+        message=f"{path.name} exited with status {status}{said} after {ran} iteration{'s' * (ran != 1)}.",
+        evidence={"status": status, "iterations_run": ran},
+        hint="A complete iteration is recorded all the same; the script itself says why it failed.",
+    )

@@ -29,7 +29,9 @@ from referee.capture.integrity import check_integrity
 from referee.capture.rows import decode
 from referee.capture.schedule import Cycle
 from referee.capture.torch_window import TorchWindow
+from referee.errors import CannotTell
 from referee.records.capture import Capture, CaptureOptions, Integrity, ProfilerCost
+from referee.units import format_range_ns
 
 CHAIN = 1000
 """Adds in the chain; with the other operators it has some 1,900 rows, and 1,200 nodes in its backward pass."""
@@ -71,7 +73,10 @@ class Timed:
 
 
 def calibrate_cost(*, options: CaptureOptions) -> ProfilerCost:
-    """The profiler's cost with ``options``: each link with and without it in turn, :data:`ROUNDS` times; a second."""
+    """The profiler's cost with ``options``: each link with and without it in turn, :data:`ROUNDS` times; a second.
+
+    Raises :class:`~referee.errors.CannotTell` where a cost cannot be told from nothing.
+    """
     links = _links(options)
     plain: dict[str, list[int]] = {name: [] for name in links}
     profiled: dict[str, list[int]] = {name: [] for name in links}
@@ -87,36 +92,61 @@ def calibrate_cost(*, options: CaptureOptions) -> ProfilerCost:
     return cost_from(timed, options=options)
 
 
-def option_costs() -> tuple[ProfilerCost, ...]:
+def option_costs() -> tuple[tuple[CaptureOptions, ProfilerCost | CannotTell], ...]:
     """What does each option cost here, beside the profiler alone (the first entry)? About ten seconds."""
     alone = CaptureOptions()
     each = (replace(alone, **{field.name: True}) for field in fields(CaptureOptions))
-    return tuple(calibrate_cost(options=options) for options in (alone, *each))
+    return tuple((options, _cost_or_why_not(options)) for options in (alone, *each))
+
+
+def _cost_or_why_not(options: CaptureOptions) -> ProfilerCost | CannotTell:
+    try:
+        return calibrate_cost(options=options)
+    except CannotTell as error:
+        return error
 
 
 def cost_from(timed: Mapping[str, Timed], *, options: CaptureOptions) -> ProfilerCost:
     """The costs from the times of ``operators``, ``backward`` and ``step``, ``frames`` and ``annotations`` if there.
 
     One after the other: what a link adds, less what is known already of the other rows in it. Low and high are the
-    quartiles of an operator row's cost over the rounds, widened to hold the point.
+    quartiles of an operator row's cost over the rounds, widened to hold the point. What a backward node or an iteration
+    costs on top is a small remainder, taken as 0 where it comes out below.
+
+    Raises :class:`~referee.errors.CannotTell` where the quartiles of a row's cost hold 0, or lie below: recording takes
+    time, so what was measured then is the machine.
     """
     known = ProfilerCost(
         per_row_ns=0.0, low_ns=0.0, high_ns=0.0, chain=CHAIN, rounds=len(timed["operators"].plain_ns), options=options
     )
     if "frames" in timed:
-        known = replace(known, per_frame_ns=_per(timed["frames"], "frames", known=known))
+        known = replace(known, per_frame_ns=_told(timed["frames"], "frames", "a Python function", known=known)[1])
     if "annotations" in timed:
-        known = replace(known, per_annotation_ns=_per(timed["annotations"], "annotations", known=known))
-    chain = timed["operators"]
-    pairs = [
-        (with_it - without - charged_ns(chain.rows, known)) / max(1, chain.rows.ops)
-        for without, with_it in zip(chain.plain_ns, chain.profiled_ns, strict=True)
-    ]
-    low, _, high = quantiles(pairs, n=4, method="inclusive")
-    point = _per(chain, "ops", known=known)
-    known = replace(known, per_row_ns=point, low_ns=min(low, point), high_ns=max(high, point))
+        told = _told(timed["annotations"], "annotations", "a module's range", known=known)
+        known = replace(known, per_annotation_ns=told[1])
+    low, point, high = _told(timed["operators"], "ops", "an operator row", known=known)
+    known = replace(known, per_row_ns=point, low_ns=low, high_ns=high)
     known = replace(known, per_backward_ns=max(0.0, _per(timed["backward"], "backward_ops", known=known)))
     return replace(known, per_step_ns=max(0.0, timed["step"].added_ns - charged_ns(timed["step"].rows, known)))
+
+
+def _told(timed: Timed, rows: str, words: str, *, known: ProfilerCost) -> tuple[float, float, float]:
+    """The cost of a row of the kind named ``rows`` (``words``) between its quartiles, if these lie above 0."""
+    count: int = getattr(timed.rows, rows)
+    pairs = [
+        (with_it - without - charged_ns(timed.rows, known)) / max(1, count)
+        for without, with_it in zip(timed.plain_ns, timed.profiled_ns, strict=True)
+    ]
+    quarter, _, three_quarters = quantiles(pairs, n=4, method="inclusive")
+    point = _per(timed, rows, known=known)
+    low, high = min(quarter, point), max(three_quarters, point)
+    if low <= 0:
+        raise CannotTell(
+            f"What recording {words} costs here cannot be told, because its calibration gave "
+            f"{format_range_ns(low, high)}, which is not above zero.",
+            hint="Something else ran on these cores: calibrate again on a quieter machine.",
+        )
+    return low, point, high
 
 
 def _per(timed: Timed, rows: str, *, known: ProfilerCost) -> float:
@@ -143,13 +173,15 @@ def lower_quartile(times_ns: Sequence[float]) -> float:
 def corrected_step_ns(capture: Capture) -> float | None:
     """How long would the recorded step have taken without the profiler? Its lower quartile less what its rows cost.
 
-    ``None`` where the cost was not calibrated, the file could not be read back, or no iteration was recorded.
+    ``None`` where the cost was not calibrated, the file could not be read back, no iteration was recorded, or the rows
+    would have cost as much as the whole step, so that the cost cannot be theirs.
     """
     checked = [file.integrity for file in capture.files if file.integrity is not None]
     if capture.cost is None or not capture.step_ns or len(checked) < len(capture.files):
         return None
     cost_ns = sum(charged_ns(integrity, capture.cost) for integrity in checked) / len(capture.step_ns)
-    return lower_quartile(capture.step_ns) - cost_ns - capture.cost.per_step_ns
+    corrected = lower_quartile(capture.step_ns) - cost_ns - capture.cost.per_step_ns
+    return corrected if corrected > 0 else None
 
 
 def correction_ratio(capture: Capture) -> float | None:

@@ -7,6 +7,7 @@ A trace appears under its name only after its provenance lies beside it and ever
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from glob import escape
@@ -39,6 +40,7 @@ class Place:
     folder: Path
     name: str
     rank: int | None = None
+    world_size: int = 1
 
     @property
     def stem(self) -> str:
@@ -54,7 +56,10 @@ class Place:
         return self.folder / f"{self.stem}.{cycle}.{ending}"
 
     def prepare(self) -> None:
-        """Make the folder, see that it can be written, and clear what a killed capture of this name has left."""
+        """Make the folder, see that it can be written, and clear what a killed capture of this name has left.
+
+        Raises :class:`~referee.errors.UserError` if it cannot, or if a file there that is not Referee's has the name.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
@@ -65,14 +70,38 @@ class Place:
             ) from error
         for left in self.folder.glob(f".{escape(self.stem)}.*{_PARTIAL}"):
             left.unlink(missing_ok=True)
+        for trace in self._earlier():
+            if not provenance_path(trace).exists():
+                raise UserError(
+                    f"{trace} has the name of a trace of this capture, but no provenance beside it, so it may be "
+                    "somebody else's and is not replaced.",
+                    hint="Name another folder, or move the file.",
+                )
 
-    def clear(self) -> None:
-        """Remove the traces of an earlier capture of this name, so that old and new cycles do not mix."""
-        for old in self.folder.glob(f"{escape(self.stem)}.*{ENDING}"):
-            cycle = old.name[len(self.stem) + 1 : -len(ENDING)]
-            if cycle.isdigit():
-                for path in (old, provenance_path(old), *(self.beside(int(cycle), ending) for ending in _BESIDE)):
-                    path.unlink(missing_ok=True)
+    def clear(self) -> int:
+        """Remove an earlier capture of this name, so that two runs do not mix; how many traces it had.
+
+        The first rank of a job removes those of ranks that this job does not have, too.
+        """
+        earlier = self._earlier()
+        for trace in earlier:
+            stem, cycle = trace.name.removesuffix(ENDING).rsplit(".", 1)
+            (trace.parent / f"{stem}.capture.json").unlink(missing_ok=True)
+            beside = (trace.parent / f"{stem}.{cycle}.{ending}" for ending in _BESIDE)
+            for path in (trace, provenance_path(trace), *beside):
+                path.unlink(missing_ok=True)
+        return len(earlier)
+
+    def _earlier(self) -> list[Path]:
+        named = re.compile(rf"{re.escape(self.name)}(?:\.rank(\d+))?\.\d+{re.escape(ENDING)}")
+        found = ((path, named.fullmatch(path.name)) for path in sorted(self.folder.iterdir()))
+        return [path for path, match in found if match and self._replaces(None if match[1] is None else int(match[1]))]
+
+    def _replaces(self, rank: int | None) -> bool:
+        """Whether a trace of ``rank`` makes way for this process's: its own, or one that nobody else would remove."""
+        if self.rank is None or rank == self.rank:
+            return True
+        return self.rank == 0 and (rank is None or rank >= self.world_size)
 
 
 def write_cycle(window: TorchWindow, recorded: Recorded, *, place: Place, provenance: Provenance) -> CaptureFile:

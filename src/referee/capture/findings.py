@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from referee.capture.schedule import Plan, nothing_recorded
+from referee.errors import CannotTell
 from referee.records.capture import CaptureFile, CaptureOptions, Integrity
 from referee.records.finding import Finding, Scalar
 from referee.units import format_bytes
@@ -46,6 +48,43 @@ def judge_capture(
     return tuple(found)
 
 
+def cost_unknown(why: CannotTell) -> Finding:
+    """The calibration gave no cost that can be told from nothing."""
+    return Finding(
+        code="cost-unknown",
+        severity="warning",
+        message=f"{why.message[:-1]}; so none is stored, and nothing is corrected for it.",
+        hint=why.hint,
+    )
+
+
+def capture_cut(iterations_run: int) -> Finding:
+    """What stands in the record until the capture is closed: it stays there if it never is."""
+    return Finding(
+        code="capture-cut",
+        severity="warning",
+        message=f"The process ended in the middle of this capture, after {_iterations(iterations_run)} at least; the "
+        "files written until then are whole.",
+        evidence={"iterations_run": iterations_run},
+        hint="Record anew what is missing.",
+    )
+
+
+def capture_replaced(traces: int, *, folder: Path) -> Finding:
+    """An earlier capture of this name gave way to this one."""
+    return Finding(
+        code="capture-replaced",
+        severity="info",
+        message=f"An earlier capture of this name in {folder} was replaced ({traces} trace{'s' * (traces != 1)}).",
+        evidence={"traces": traces},
+        hint="To keep both, write each into a folder of its own.",
+    )
+
+
+def _iterations(count: int) -> str:
+    return f"{count} iteration{'' if count == 1 else 's'}"
+
+
 def _nothing_recorded(
     plan: Plan, run: int, files: Sequence[CaptureFile], ended_by: str, unstepped_hint: str
 ) -> Iterable[Finding]:
@@ -75,7 +114,8 @@ def _missing_steps(plan: Plan, run: int, files: Sequence[CaptureFile], ended_by:
     yield Finding(
         code="step-missing",
         severity="warning",
-        message=f"{recorded} of {planned} planned iterations were recorded, because {because} after {run} iterations.",
+        message=f"{recorded} of {planned} planned iterations were recorded, because {because} after "
+        f"{_iterations(run)}.",
         evidence={"recorded": recorded, "planned": planned, "iterations_run": run, "needed": needed},
         hint=f"Run at least {needed} iterations.",
     )

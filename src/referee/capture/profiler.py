@@ -66,6 +66,21 @@ def capture(
         provenance=provenance,
         calibrate=calibrate,
     )
+    return _record(
+        step, session, device=device, length=length, timing_budget_ns=timing_budget_ns, on_iteration=on_iteration
+    )
+
+
+def _record(
+    step: Callable[[], object],
+    session: Session,
+    *,
+    device: Device,
+    length: int,
+    timing_budget_ns: int,
+    on_iteration: Callable[[int, int], None] | None,
+) -> Capture:
+    """Time the step, record it, take the second pass for memory if one is needed, time it again; close the session."""
     samples: list[float] = []
     try:
         samples += time_unprofiled(step, device=device, budget_ns=timing_budget_ns // 2, untimed=_UNTIMED_CALLS)
@@ -84,18 +99,22 @@ def capture(
     except Exception as error:
         session.close(unprofiled_ns=samples, ended_by="the step raised")
         raise StepError(
-            f"The step raised {type(error).__name__} in {_where(session)}: {error}.",
+            f"The step raised {type(error).__name__} {_when(session, length=length)}: {error}.",
             hint=session.saved_words(),
         ) from error
     return session.close(unprofiled_ns=samples)
 
 
-def _where(session: Session) -> str:
-    """Which iteration runs now, in words: one of the plan, or one of those run after it."""
-    planned, further = session.recorder.iteration, session.further
-    if not session.in_second_pass:
-        return f"iteration {planned + further}"
-    return f"iteration {planned + further}, in the second pass, for memory without shapes"
+def _when(session: Session, *, length: int) -> str:
+    """Which iteration runs now, in words; before and after those of the plan the step runs without a number."""
+    done = session.recorder.iteration
+    if session.in_second_pass:
+        return f"in iteration {done + session.further}, in the second pass, for memory without shapes"
+    if not session.recorder.begun:
+        return "while it was timed without the profiler, before iteration 0"
+    if done >= length:
+        return f"while it was timed without the profiler, after iteration {done - 1}"
+    return f"in iteration {done} (the first is iteration 0)"
 
 
 def _run(

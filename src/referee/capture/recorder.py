@@ -81,6 +81,11 @@ class Recorder:
         """Whether nothing is switched on in the iteration that runs now."""
         return self._window is None
 
+    @property
+    def begun(self) -> bool:
+        """Whether iteration 0 has begun."""
+        return self._begun
+
     def begin(self) -> None:
         """Iteration 0 begins now. Raises :class:`~referee.errors.UserError` the second time."""
         if self._begun:

@@ -13,13 +13,14 @@ from statistics import median
 
 from referee.capture.cost import calibrate_cost
 from referee.capture.export import Place, write_cycle, write_memory
-from referee.capture.findings import judge_capture
+from referee.capture.findings import capture_cut, capture_replaced, cost_unknown, judge_capture
 from referee.capture.job import find_job, measure_offset
 from referee.capture.recorder import Recorded, Recorder, Window
 from referee.capture.schedule import Cycle, Plan
 from referee.capture.torch_window import TorchWindow, device_activity
 from referee.device.protocol import Device, Settling
 from referee.device.provenance import Source, collect
+from referee.errors import CannotTell
 from referee.records import schema
 from referee.records.capture import Capture, CaptureFile, CaptureOptions, ProfilerCost
 from referee.records.finding import Finding, Scalar
@@ -84,7 +85,7 @@ class Session:
     ) -> None:
         self._job = find_job()
         if self._job is not None:
-            place = replace(place, rank=self._job.rank)
+            place = replace(place, rank=self._job.rank, world_size=self._job.world_size)
             provenance = replace(provenance, method={**provenance.method, **self._job.keys()})
         place.prepare()
         self.place, self.plan = place, plan
@@ -96,9 +97,10 @@ class Session:
         self._calibrate, self._unstepped_hint = calibrate, unstepped_hint
         self._step_ns: list[int] = []
         self._memory_path = ""
+        self._replaced = 0
         self.recorder = Recorder(
             plan,
-            open_window=lambda cycle: TorchWindow(cycle, device_name=device.name, options=options),
+            open_window=lambda cycle: TorchWindow(cycle, device_name=device.name, options=options, looking=True),
             on_recorded=self._write,
             now_ns=device.now_ns,
             settle=self._settle_before,
@@ -115,10 +117,13 @@ class Session:
     def _write(self, recorded: Recorded, window: Window) -> None:
         assert isinstance(window, TorchWindow)
         if not self.files:
-            self.place.clear()
+            self._replaced = self.place.clear()
         file = write_cycle(window, recorded, place=self.place, provenance=self._provenance)
         self.files.append(file)
         self._step_ns += recorded.step_ns
+        # Should the process be killed, or end without a word, this is what the traces' reader is told.
+        cut = capture_cut(self.recorder.iteration)
+        schema.save(self._record(ended_by="the process ended", findings=(cut,)), self.record_path)
 
     def record_memory_alone(self, step: Callable[[], object]) -> None:
         """Take a second pass for memory, where shapes have made that of the first one wrong; writes its timeline.
@@ -157,9 +162,27 @@ class Session:
         (``ended_by``): who interrupts a capture does not want to wait for a calibration.
         """
         self.recorder.finish()
-        unprofiled_step_ns = median(unprofiled_ns) if unprofiled_ns else None
-        cost = calibrate_cost(options=self._options) if self._calibrate and self.files and not ended_by else None
-        self._complete_provenance(unprofiled_step_ns, cost, ended_by=ended_by)
+        cost = None
+        if self._calibrate and self.files and not ended_by:
+            try:
+                cost = calibrate_cost(options=self._options)
+            except CannotTell as error:
+                findings += (cost_unknown(error),)
+        self._complete_provenance(median(unprofiled_ns) if unprofiled_ns else None, cost, ended_by=ended_by)
+        record = self._record(unprofiled_ns=unprofiled_ns, ended_by=ended_by, findings=findings, cost=cost)
+        if self.files:
+            schema.save(record, self.record_path)
+        return record
+
+    def _record(
+        self,
+        *,
+        ended_by: str,
+        findings: tuple[Finding, ...],
+        unprofiled_ns: Sequence[float] = (),
+        cost: ProfilerCost | None = None,
+    ) -> Capture:
+        """What is known now, with ``findings`` before what is found in it."""
         judged = judge_capture(
             self.plan,
             iterations_run=self.recorder.iteration,
@@ -170,22 +193,20 @@ class Session:
             memory_path=self._memory_path,
             unstepped_hint=self._unstepped_hint,
         )
-        record = Capture(
+        replaced = (capture_replaced(self._replaced, folder=self.place.folder),) if self._replaced else ()
+        return Capture(
             name=self.place.name,
             plan=self.plan.record,
             iterations_run=self.recorder.iteration,
             files=tuple(self.files),
             step_ns=tuple(self._step_ns),
-            unprofiled_step_ns=unprofiled_step_ns,
+            unprofiled_step_ns=median(unprofiled_ns) if unprofiled_ns else None,
             provenance=self._provenance,
-            findings=findings + judged,
+            findings=findings + judged + replaced,
             options=self._options,
             cost=cost,
             unprofiled_ns=tuple(unprofiled_ns),
         )
-        if self.files:
-            schema.save(record, self.record_path)
-        return record
 
     def _complete_provenance(
         self, unprofiled_step_ns: float | None, cost: ProfilerCost | None, *, ended_by: str

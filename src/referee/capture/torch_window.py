@@ -15,7 +15,7 @@ from typing import Any
 
 from referee.capture.modules import ModuleRanges
 from referee.capture.schedule import Cycle
-from referee.errors import UserError
+from referee.capture.sole import NoOther, refuse_second
 from referee.records.capture import CaptureOptions
 
 _SNAPSHOT_ENTRIES = 100_000
@@ -36,16 +36,14 @@ def device_activity(device_name: str) -> str | None:
 class TorchWindow:
     """One ``torch.profiler`` session over one cycle."""
 
-    def __init__(self, cycle: Cycle, *, device_name: str, options: CaptureOptions) -> None:
+    def __init__(self, cycle: Cycle, *, device_name: str, options: CaptureOptions, looking: bool = False) -> None:
+        """``looking``: look for a profiler that warms up somewhere in the process, too."""
         import torch
         from torch.profiler import ProfilerAction, ProfilerActivity
 
         quiet_kineto()
-        if torch.autograd._profiler_enabled():
-            raise UserError(
-                "Another torch profiler is running already, and only one can run at a time.",
-                hint="Take the other one out of the script for this run.",
-            )
+        refuse_second(looking=looking)
+        self._others = NoOther()
         activities = [ProfilerActivity.CPU]
         named = device_activity(device_name)
         if named is not None and hasattr(ProfilerActivity, named):
@@ -81,6 +79,7 @@ class TorchWindow:
             # Said again, and with the mend, by the finding no-device-activity.
             warnings.filterwarnings("ignore", message=".*CUDA is not available, disabling CUDA profiling.*")
             self._profile.start()
+        self._others.hold()
         self._mark_memory()
 
     def step(self) -> None:
@@ -96,6 +95,7 @@ class TorchWindow:
             self.memory_growth_bytes = now - self._resident_bytes
         if self._modules is not None:
             self._modules.remove()
+        self._others.let_go()
         self._profile.stop()
 
     def _mark_memory(self) -> None:

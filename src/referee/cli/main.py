@@ -107,7 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(str(error))
         return error.exit_status
     except KeyboardInterrupt as interrupt:
-        _say(f"interrupted {interrupt}".rstrip() + ".")
+        # The notes name what was saved until then.
+        _say(" ".join((f"interrupted {interrupt}".rstrip() + ".", *getattr(interrupt, "__notes__", ()))))
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (`referee … | head`): nothing is left to say to it.

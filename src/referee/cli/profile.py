@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from referee.cli.live import add_target_arguments, meet, open_live, require_torch
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver, note
 from referee.cli.progress import Progress
-from referee.errors import OptionError, UserError
+from referee.errors import CannotTell, OptionError, UserError
 from referee.units import format_bytes, format_ns
 
 if TYPE_CHECKING:
     from referee.capture.schedule import Plan
     from referee.device.observe import Observation
     from referee.device.protocol import Device
-    from referee.records.capture import Capture, CaptureOptions
+    from referee.records.capture import Capture, CaptureOptions, ProfilerCost
     from referee.records.trace_report import TraceReport
     from referee.target import Target
 
@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     script.add_argument("--boundary", default="auto", metavar="WHAT", help="what ends an iteration: "
                         "optimizer[:CLASS], module[:CLASS] or function:NAME (default: found)")  # fmt: skip
     script.add_argument("--run-to-end", action="store_true", help="go on after the plan is complete")
-    parser.add_argument("--out", default="referee-out", metavar="DIR", help="where traces go (default: referee-out)")
+    parser.add_argument("--out", default="referee-out", metavar="DIR", help="where traces go; "
+                        "an earlier capture of the same target there is replaced (default: referee-out)")  # fmt: skip
     add_output_arguments(parser)
 
 
@@ -73,22 +74,24 @@ def run(args: argparse.Namespace) -> int:
     plan.length(args.iterations)  # refuses a plan that records nothing, before anything is loaded
     out_dir = prepare_directory(args.out)
     if script:
-        capture = record_script(args, plan=plan, options=options, out_dir=out_dir)
-        name = args.target
-    else:
-        device, target = open_live(args)
-        capture = record(
-            target,
-            device=device,
-            observation=meet(target, device=device).seen,
-            plan=plan,
-            iterations=args.iterations,
-            options=options,
-            out_dir=out_dir,
-            calibrate=not args.no_calibrate,
-            progress=Progress(enabled=not args.no_progress),
-        )
-        name = target.name
+        return answer(record_script(args, plan=plan, options=options, out_dir=out_dir), args, name=args.target)
+    device, target = open_live(args)
+    capture = record(
+        target,
+        device=device,
+        observation=meet(target, device=device).seen,
+        plan=plan,
+        iterations=args.iterations,
+        options=options,
+        out_dir=out_dir,
+        calibrate=not args.no_calibrate,
+        progress=Progress(enabled=not args.no_progress),
+    )
+    return answer(capture, args, name=target.name)
+
+
+def answer(capture: Capture, args: argparse.Namespace, *, name: str) -> int:
+    """Read back what was recorded, diagnose it, show it; the exit status, which a script that failed makes a 2."""
     require_recorded(capture)
     from referee.records.profile import Profile
 
@@ -96,7 +99,10 @@ def run(args: argparse.Namespace) -> int:
     deliver(Profile(name=name, capture=capture, reports=reports, provenance=capture.provenance), args)
     for file in capture.files:
         note(f"trace written to {file.path}")
-    return 0
+    told = [finding for finding in capture.findings if finding.code in ("script-stopped", "script-exited")]
+    for finding in told:
+        note(f"{finding.message} {finding.hint}")
+    return UserError.exit_status if any(finding.code == "script-exited" for finding in told) else 0
 
 
 def parse_plan(args: argparse.Namespace) -> Plan:
@@ -131,6 +137,8 @@ def parse_options(args: argparse.Namespace) -> CaptureOptions:
 
 def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, script: bool) -> int:
     """Say which iterations a run would record and, with a target, how large that gets; refuse what records nothing."""
+    if script:
+        check_script(args)
     length = plan.length(args.iterations)
     for number, cycle in enumerate(plan.dry_run(length).recorded, 1):
         last = f" to {cycle[-1]}" if len(cycle) > 1 else ""
@@ -155,6 +163,14 @@ def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, 
     return 0
 
 
+def check_script(args: argparse.Namespace) -> None:
+    """Refuse, before anything runs, a script that is not there, is not Python, or has no such step."""
+    from referee.capture.boundary import Boundary
+    from referee.capture.script import compile_script
+
+    compile_script(Path(args.target), Boundary.parse(args.boundary))
+
+
 def memory_apart(plan: Plan, *, script: bool) -> str:
     """What becomes of memory beside shapes, in a line."""
     if script:
@@ -167,14 +183,20 @@ def show_costs() -> int:
     require_torch()
     from referee.capture.cost import option_costs
 
-    for cost in option_costs():
-        interval = f"{format_ns(cost.low_ns)} to {format_ns(cost.high_ns)}"
-        more = [f"{format_ns(cost.per_backward_ns)} more per node of a backward pass"]
-        more += [f"{format_ns(cost.per_frame_ns)} per Python function"] if cost.options.stacks else []
-        more += [f"{format_ns(cost.per_annotation_ns)} per module"] if cost.options.modules else []
-        per_row = f"{format_ns(cost.per_row_ns)} per operator row ({interval})"
-        sys.stdout.write(f"{cost.options.words():>10}  {', '.join((per_row, *more))}\n")
+    for options, cost in option_costs():
+        words = cost.message if isinstance(cost, CannotTell) else cost_words(cost)
+        sys.stdout.write(f"{options.words():>10}  {words}\n")
     return 0
+
+
+def cost_words(cost: ProfilerCost) -> str:
+    """What each kind of row costs, in a line."""
+    interval = f"{format_ns(cost.low_ns)} to {format_ns(cost.high_ns)}"
+    more = [f"{format_ns(cost.per_backward_ns)} more per node of a backward pass"]
+    more += [f"{format_ns(cost.per_frame_ns)} per Python function"] if cost.options.stacks else []
+    more += [f"{format_ns(cost.per_annotation_ns)} per module"] if cost.options.modules else []
+    per_row = f"{format_ns(cost.per_row_ns)} per operator row ({interval})"
+    return ", ".join((per_row, *more))
 
 
 def require_recorded(capture: Capture) -> None:
@@ -201,7 +223,15 @@ def record_script(args: argparse.Namespace, *, plan: Plan, options: CaptureOptio
         options=options,
         run_to_end=args.run_to_end,
         calibrate=not args.no_calibrate,
+        finish=lambda capture: _last_answer(capture, args),
     )
+
+
+def _last_answer(capture: Capture, args: argparse.Namespace) -> int:
+    """The answer where the process ends right after it."""
+    status = answer(capture, args, name=args.target)
+    args.stdout.flush()
+    return status
 
 
 def prepare_directory(path: str) -> Path:
@@ -261,4 +291,5 @@ def file_name(target_name: str) -> str:
     """A file's name made of a target's: ``examples/transformer.py:train_step`` becomes ``transformer-train_step``."""
     path, _, name = target_name.rpartition(":")
     stem = re.sub(r"\W+", "-", f"{Path(path).stem}-{name}" if path else name).strip("-")
-    return stem[:60] or "step"
+    # The end of a long path tells more than its beginning.
+    return stem[-60:].strip("-") or "step"

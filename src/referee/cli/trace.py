@@ -203,7 +203,18 @@ def report_on_all(
     unreadable = tuple(
         Finding(code="unreadable", severity="warning", message=error.message, hint=error.hint) for error in errors
     )
-    return replace(together, findings=(*together.findings, *unreadable, *more))
+    return replace(together, findings=(*together.findings, *of_captures(traces), *unreadable, *more))
+
+
+def of_captures(traces: Sequence[Trace]) -> tuple[Finding, ...]:
+    """What the captures that wrote the traces found, each once: a table of traces has room for the codes alone."""
+    from referee.records.recording import load_recording
+
+    found: list[Finding] = []
+    for trace in traces:
+        if trace.recording is not None:
+            found += [finding for finding in load_recording(trace.source).findings if finding not in found]
+    return tuple(found)
 
 
 def parse_range(text: str | None) -> tuple[int, int] | None:

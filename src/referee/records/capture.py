@@ -146,3 +146,22 @@ class Capture:
     unprofiled_ns: tuple[float, ...] = ()
     """The steps timed without the profiler, of which ``unprofiled_step_ns`` is the median."""
     schema: str = "referee.capture/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """How one trace was recorded, as its capture knew it; of a capture with several traces, this one's part.
+
+    ``iterations`` are those in this trace; ``iterations_recorded`` and ``step_ns`` are of all ``traces``.
+    """
+
+    name: str
+    plan: SchedulePlan
+    options: CaptureOptions
+    iterations: tuple[int, ...]
+    iterations_run: int
+    iterations_recorded: int
+    traces: int
+    step_ns: tuple[int, ...] = ()
+    unprofiled_step_ns: float | None = None
+    cost: ProfilerCost | None = None

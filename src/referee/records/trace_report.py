@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from referee.records.capture import Recording
 from referee.records.critical_path import CriticalPath
 from referee.records.finding import Finding
 from referee.records.measurement import Fit
@@ -230,6 +231,8 @@ class TraceReport:
     findings: tuple[Finding, ...]
     provenance: Provenance | None = None
     """The provenance stored beside the trace by Referee's own capture; ``None`` for somebody else's file."""
+    recording: Recording | None = None
+    """How the trace was recorded, from the record beside it; ``None`` for somebody else's file."""
     partition: tuple[StepPartition, ...] = ()
     """Each step by priority: kernel, copy, fill, communication, runtime, loader, operators, other."""
     critical_path: CriticalPath | None = None

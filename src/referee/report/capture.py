@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from referee.records.capture import Capture, CaptureFile, SchedulePlan
+from referee.records.capture import Capture, CaptureFile, Recording, SchedulePlan
 from referee.records.document import Block, Column, Document, Fact, Facts, Heading, Headline, Table
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
@@ -48,9 +48,24 @@ def _planned(capture: Capture) -> str:
 
 def capture_blocks(capture: Capture) -> tuple[Block, ...]:
     """The files, the schedule, and what recording cost."""
-    facts = (_plan(capture.plan), Fact(label="Also recorded", value=capture.options.words()), *_cost(capture))
-    blocks: tuple[Block, ...] = (Heading(text="Recording"), Facts(facts=facts))
+    blocks = (Heading(text="Recording"), Facts(facts=_facts(capture)))
     return (Heading(text="Files"), _files(capture), *blocks) if capture.files else blocks
+
+
+def recording_blocks(recording: Recording | None) -> tuple[Block, ...]:
+    """How a trace was recorded, from the record beside it; nothing where there is none."""
+    if recording is None:
+        return ()
+    of = f"of {plural(recording.iterations_run, 'iteration')} run"
+    if recording.traces > 1:
+        of += f"; {plural(recording.iterations_recorded, 'iteration')} in all {recording.traces:,} traces"
+    holds = Fact(label="Iterations", value=_iterations(recording.iterations), note=of)
+    return Heading(text="Recording"), Facts(facts=(holds, *_facts(recording)))
+
+
+def _facts(recording: Capture | Recording) -> tuple[Fact, ...]:
+    also = Fact(label="Also recorded", value=recording.options.words())
+    return (_plan(recording.plan), also, *_cost(recording))
 
 
 def _files(capture: Capture) -> Table:
@@ -99,7 +114,7 @@ def _plan(plan: SchedulePlan) -> Fact:
     return Fact(label="Schedule", value=f"skip {plan.skip}, then {cycle}", note=times + first)
 
 
-def _cost(capture: Capture) -> tuple[Fact, ...]:
+def _cost(capture: Capture | Recording) -> tuple[Fact, ...]:
     """What recording did to the steps: their time with and without it, and the calibrated cost of one operator row."""
     facts = []
     if capture.step_ns:

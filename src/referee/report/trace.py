@@ -15,6 +15,7 @@ from referee.records.document import (
     Table,
 )
 from referee.records.trace_report import Loss, StepReport, Totals, TraceReport
+from referee.report.capture import recording_blocks
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.tables import deep_blocks
@@ -39,6 +40,7 @@ def compose_trace(report: TraceReport) -> Document:
             *trace_blocks(report),
             Heading(text="What to try"),
             *remedy_blocks(report.remedies),
+            *recording_blocks(report.recording),
             *finding_blocks(report.findings),
             *(provenance_blocks(report.provenance) if report.provenance else ()),
         ),

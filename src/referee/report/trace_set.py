@@ -6,6 +6,7 @@ from collections import Counter
 
 from referee.records.document import Block, Column, Document, Fact, Facts, Heading, Headline, Paragraph, Table
 from referee.records.trace_report import NullExperiment, RankJob, RankShare, TraceReport, TraceSet
+from referee.report.capture import recording_blocks
 from referee.report.findings import finding_blocks
 from referee.report.trace import idle_bars
 from referee.report.verdict import verdict_sentence
@@ -161,6 +162,7 @@ def _section(report: TraceReport) -> tuple[Block, ...]:
     blocks: list[Block] = [Heading(text=report.source), Paragraph(text=verdict_sentence(report.verdict, report))]
     if report.totals.window_ns > 0:
         blocks.append(idle_bars(report))
+    blocks += recording_blocks(report.recording)[1:]
     codes = dict.fromkeys(finding.code for finding in report.findings)
     if codes:
         blocks.append(Paragraph(text=f"Findings: {', '.join(codes)}.", tone="note"))

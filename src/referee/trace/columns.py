@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from referee.records.capture import Recording
 from referee.records.finding import Finding
 from referee.records.provenance import Provenance
 
@@ -198,6 +199,8 @@ class Trace:
     findings: tuple[Finding, ...]
     """What the reader noticed: truncated, repaired, unknown categories, negative durations and so on."""
     provenance: Provenance | None = None
+    recording: Recording | None = None
+    """How the file was recorded, where a capture of ours wrote it; what that found is among the findings."""
 
     def name_of(self, row: int) -> str:
         """The name of a row."""

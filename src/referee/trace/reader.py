@@ -56,12 +56,20 @@ def read_trace(
 
             entry = Entry.of(packed, folder=cache, lean=lean)
             if (kept := entry.load(source=source, provenance=provenance)) is not None:
-                return kept
+                return _told(kept)
         found = _read(packed.unpack(), source=source, lean=lean, provenance=provenance, meanwhile=meanwhile)
         if entry is not None and not entry.unchanged(packed.blob):
             entry = None
     trace = found.finish(provenance) if isinstance(found, Gathering) else found
-    return trace if entry is None else entry.keep(trace)
+    return _told(trace if entry is None else entry.keep(trace))
+
+
+def _told(trace: Trace) -> Trace:
+    """The trace with what its capture knew of it, if the record of one lies beside it."""
+    from referee.records.recording import load_recording  # brings all records with it, which decoding does not need
+
+    told = load_recording(trace.source)
+    return replace(trace, recording=told.recording, findings=(*trace.findings, *told.findings))
 
 
 def _read(

@@ -1,0 +1,133 @@
+"""A loop of the user's own, with the real profiler: planned iterations, however the loop ends."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from referee.capture import Capture, Plan
+from referee.errors import UserError
+
+from .taking import add_step, events, ops_in, steps_in
+
+torch = pytest.importorskip("torch")
+
+
+def run_loop(taken: Capture, items: Iterable[int]) -> None:
+    with taken:
+        for _ in taken.over(items):
+            torch.ones(2)
+
+
+def interrupted_at(iteration: int) -> Iterator[int]:
+    yield from range(iteration)
+    raise KeyboardInterrupt
+
+
+class TestLoop:
+    def test_records_the_planned_iterations(self, tmp_path: Path) -> None:
+        step = add_step()
+        with Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=1, warmup=1, active=2)) as taken:
+            for _ in range(8):
+                step()
+                taken.step()
+        assert taken.result is not None
+        assert [file.iterations for file in taken.result.files] == [(2, 3)]
+        assert ops_in(taken.result.files[0].path, "aten::add") == 2
+        assert taken.result.findings == ()
+
+    def test_over_ends_an_iteration_with_each_item(self, tmp_path: Path) -> None:
+        step = add_step()
+        with Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.at((1, 4))) as taken:
+            for _ in taken.over(range(6)):
+                step()
+        assert taken.result is not None
+        assert [steps_in(file.path) for file in taken.result.files] == [[1], [4]]
+
+    def test_a_forgotten_step_is_a_clear_sentence(self, tmp_path: Path) -> None:
+        def loop() -> None:
+            with Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=2)):
+                for step in [add_step()] * 3:
+                    step()
+
+        with pytest.warns(UserWarning, match=r"No iteration was completed.*call step\(\)"):
+            loop()
+        assert list(tmp_path.glob("*.gz")) == []
+
+    def test_a_short_loop_warns_and_keeps_what_it_has(self, tmp_path: Path) -> None:
+        def loop() -> None:
+            with Capture(
+                out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=1, active=5)
+            ) as taken:
+                for _ in taken.over(range(2)):
+                    torch.ones(2)
+
+        with pytest.warns(UserWarning, match="1 of 5 planned iterations"):
+            loop()
+        assert steps_in(tmp_path / "loop.0.pt.trace.json.gz") == [1]
+
+    def test_a_break_in_the_middle_marks_the_unfinished_iteration(self, tmp_path: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Capture(
+                out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=5)
+            ) as taken:
+                for number in taken.over(range(9)):
+                    torch.ones(2)
+                    if number == 2:
+                        break
+        path = tmp_path / "loop.0.pt.trace.json.gz"
+        assert steps_in(path) == [0, 1]
+        assert any(e.get("name") == "incomplete iteration 2" for e in events(path))
+
+    def test_a_step_outside_the_block_is_one_sentence_before_and_nothing_after(self, tmp_path: Path) -> None:
+        taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=3, warmup=0, active=1))
+        with pytest.raises(UserError, match="before the capture began"):
+            taken.step()
+        with pytest.warns(UserWarning, match="2 iterations were run"):
+            run_loop(taken, range(2))
+        for _ in range(5):
+            taken.step()
+        assert not torch.autograd._profiler_enabled()
+        assert list(tmp_path.glob("*.gz")) == []
+
+    def test_a_second_loop_with_the_same_capture_is_one_sentence(self, tmp_path: Path) -> None:
+        taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=1))
+        with taken:
+            for _ in taken.over(range(2)):
+                torch.ones(2)
+        with pytest.raises(UserError, match="used already"), taken:
+            pass
+        assert steps_in(tmp_path / "loop.0.pt.trace.json.gz") == [0]
+
+    def test_a_capture_inside_another_is_one_sentence(self, tmp_path: Path) -> None:
+        plan = Plan.of(wait=0, warmup=0, active=2)
+        outer, inner = (Capture(out_dir=tmp_path, name=n, calibrate=False, plan=plan) for n in ("outer", "inner"))
+        with pytest.raises(UserError, match="Another torch profiler"), outer, inner:
+            pass
+        assert not torch.autograd._profiler_enabled()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_interrupt_goes_on_with_a_note(self, tmp_path: Path) -> None:
+        taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=1, active=9))
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run_loop(taken, interrupted_at(4))
+        assert "3 iterations (1 to 3) had been recorded and saved" in caught.value.__notes__[0]
+        assert steps_in(tmp_path / "loop.0.pt.trace.json.gz") == [1, 2, 3]
+
+    def test_an_exception_goes_on_with_a_note(self, tmp_path: Path) -> None:
+        def loop() -> None:
+            with Capture(
+                out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=0, active=9)
+            ) as taken:
+                for number in taken.over(range(9)):
+                    torch.ones(2)
+                    _ = 1 // (3 - number)
+
+        with pytest.raises(ZeroDivisionError) as caught:
+            loop()
+        assert "3 iterations (0 to 2) had been recorded" in caught.value.__notes__[0]
+        assert steps_in(tmp_path / "loop.0.pt.trace.json.gz") == [0, 1, 2]
