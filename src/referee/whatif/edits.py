@@ -164,8 +164,8 @@ def device_speed(factor: float) -> Edit:
         return _with(weights, mask, fixed + (own - fixed) / real)
 
     basis = (
-        f"kernels take 1/{factor:g} of their time; at the careful end 1.5 µs of each stay and {CLOCK_SAG:.0%} of the "
-        "gain arrives, so that small kernels gain less; copies and collectives keep their time"
+        f"kernels take 1/{factor:g} of their time; at the careful end 1.5 µs of each stay and {100 * CLOCK_SAG:.0f} % "
+        "of the gain arrives, so that small kernels gain less; copies and collectives keep their time"
     )
     return Edit(f"device-speed {factor:g}", apply, basis)
 
