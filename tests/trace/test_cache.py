@@ -43,9 +43,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     gather = reader.gather
 
-    def noted(text, *, source, lean=False):
-        seen.append(Path(source).name)
-        return gather(text, source=source, lean=lean)
+    def noted(text, **options):
+        seen.append(Path(options["source"]).name)
+        return gather(text, **options)
 
     monkeypatch.setattr(reader, "gather", noted)
     return seen
