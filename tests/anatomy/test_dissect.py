@@ -137,6 +137,8 @@ def test_without_a_compiler_there_are_fewer_rows_and_it_says_so(cpu: Any, monkey
     assert found.probe is not None
     assert found.probe["kind"] == "python only"
     assert any("compiled probe" in text for text in found.unseparated)
+    # A row of Python that includes the call of another operator is not called the largest layer.
+    assert "largest layer" not in render_text(compose(found), width=100, color=False)
 
 
 def test_a_compiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

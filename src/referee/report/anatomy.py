@@ -59,7 +59,10 @@ def anatomy_headline(anatomy: Anatomy) -> Headline:
     layers = layer_sums(anatomy.stages)
     largest = max(layers, key=lambda name: layers[name], default="")
     share = layers.get(largest, 0.0) / anatomy.whole_ns
-    first = f"The largest layer is {largest}: {format_frac(share, digits=0)} of it. " if 0 < share <= 1 else ""
+    # Where much of the whole is in no stage, none of them can be called the largest.
+    partial = any(finding.code in ("no-probe", "remainder-large") for finding in anatomy.findings)
+    named = 0 < share <= 1 and not partial
+    first = f"The largest layer is {largest}: {format_frac(share, digits=0)} of it. " if named else ""
     if share > 1:
         first = f"The stages do not add up to it ({largest} alone is longer): this function goes another way. "
     return Headline(
