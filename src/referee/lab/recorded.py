@@ -96,9 +96,9 @@ def unfinished(lab: Laboratory) -> Reading:
 
     found = _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
     mended = _synchronised(lab)
-    note = (
-        "" if mended.value is None else f"When a synchronise returned, {format_frac(mended.value)} of them had ended."
-    )
+    ended = format_frac(mended.value)
+    known = f"When a synchronise returned, {ended} of the kernels launched before it had ended."
+    note = "" if mended.value is None else known
     return replace(found, note=note, parts=(mended,))
 
 
