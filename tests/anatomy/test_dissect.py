@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from referee.anatomy.record import unexplained
 from referee.anatomy.stages import LAYERS
 from referee.anatomy.survey import survey
 from referee.anatomy.variants import make_groups, time_groups
-from referee.records.anatomy import Anatomy
+from referee.records.anatomy import Anatomy, Variant
 from referee.records.schema import from_json, to_json
 from referee.report.compose import compose
 from referee.report.text import render_text
@@ -167,6 +168,18 @@ def test_a_survey_has_a_row_for_each(cpu: Any) -> None:
     assert all(row.stages >= 5 for row in found.rows if not row.refused)
     assert from_json(to_json(found)) == found
     assert "3 of 4 operators" in render_text(compose(found), width=100, color=False)
+
+
+def test_each_group_of_ways_stands_under_its_name_on_a_narrow_page(cpu: Any) -> None:
+    found = dissected("aten.neg", cpu, mode="no_grad")
+    ways = [
+        Variant(group=group, name=name, ns=900.0, extra_ns=extra, note="a note")
+        for group in ("spelling", "mode")
+        for name, extra in (("first", None), ("second", 100.0))
+    ]
+    text = render_text(compose(replace(found, variants=tuple(ways))), width=80, color=False)
+    shown = text[text.index("Other ways") :]
+    assert shown.index("Spelling") < shown.index("first") < shown.index("Mode")
 
 
 def test_variants_are_held_against_the_first_of_their_group(cpu: Any) -> None:

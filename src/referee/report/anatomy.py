@@ -182,9 +182,21 @@ def _whole_row(anatomy: Anatomy) -> tuple[str, ...]:
 def _variants(variants: tuple[Variant, ...]) -> tuple[Block, ...]:
     if not variants:
         return ()
+    groups = dict.fromkeys(variant.group for variant in variants)
+    return (
+        Heading(text="Other ways to ask for the same"),
+        *(
+            block
+            for group in groups
+            for block in _variant_group(group, tuple(variant for variant in variants if variant.group == group))
+        ),
+    )
+
+
+def _variant_group(group: str, variants: tuple[Variant, ...]) -> tuple[Block, ...]:
+    """The ways of one group under its name, each held against the first."""
     rows = tuple(
         (
-            variant.group,
             variant.name,
             "refused" if variant.ns is None else format_ns(variant.ns),
             "–" if variant.extra_ns is None else _signed(variant.extra_ns, variant.ns or 0.0),
@@ -193,14 +205,13 @@ def _variants(variants: tuple[Variant, ...]) -> tuple[Block, ...]:
         for variant in variants
     )
     return (
-        Heading(text="Other ways to ask for the same"),
+        Heading(text=sentence(group).rstrip("."), level=3),
         Table(
             columns=(
-                Column(title="Group", priority=2),
                 Column(title="Way"),
                 Column(title="Per call", align="right"),
                 Column(title="Against the first", align="right"),
-                Column(title="Note", priority=3, fit="wrap"),
+                Column(title="Note", priority=2, fit="wrap"),
             ),
             rows=rows,
         ),
