@@ -167,9 +167,9 @@ def test_another_version_reads_again(
 def test_a_file_that_changes_while_it_is_read_is_not_kept(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
     gather = reader.gather
 
-    def written_meanwhile(text, *, source, lean=False):
+    def written_meanwhile(text, **options):
         file.write_bytes(TraceBuilder().op("aten::add", 0, 5).to_json())
-        return gather(text, source=source, lean=lean)
+        return gather(text, **options)
 
     monkeypatch.setattr(reader, "gather", written_meanwhile)
     read_trace(file, cache=folder)
