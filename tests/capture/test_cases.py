@@ -143,7 +143,7 @@ def step():
         left + 1
 
 options = CaptureOptions(shapes=sys.argv[2] == "shapes", memory=True)
-record = capture(step, device=open_device("cpu"), dtype="float32", shapes=(), out_dir=sys.argv[1], name="t",
+record = capture(step, device=open_device("cpu"), dtype="float32", shapes=(), out_dir=sys.argv[1], name=sys.argv[2],
                  plan=Plan.of(active=20), options=options, timing_budget_ns=0, calibrate=False)
 print(record.files[0].memory_growth_bytes, *[finding.code for finding in record.findings])
 """
