@@ -31,6 +31,13 @@ def test_a_capture_replaces_the_one_of_the_same_name_as_a_whole_and_says_so(tmp_
     assert said.message == f"An earlier capture of this name in {tmp_path} was replaced (3 traces)."
 
 
+def test_what_a_killed_capture_left_half_written_is_cleared(tmp_path: Path) -> None:
+    for name in (".t.abc.partial", ".t.capture.json.abc", ".u.abc.partial"):
+        (tmp_path / name).write_text("")
+    Place(folder=tmp_path, name="t").prepare()
+    assert [path.name for path in tmp_path.iterdir()] == [".u.abc.partial"]
+
+
 def test_a_capture_that_records_nothing_replaces_nothing(tmp_path: Path) -> None:
     kept = take(add_step(), tmp_path, plan=Plan.of(repeat=2))
 

@@ -68,8 +68,9 @@ class Place:
             raise UserError(
                 f"Nothing can be written to the folder {self.folder}: {error.strerror}.", hint="Name another folder."
             ) from error
-        for left in self.folder.glob(f".{escape(self.stem)}.*{_PARTIAL}"):
-            left.unlink(missing_ok=True)
+        for partial in (f"*{_PARTIAL}", "capture.json.*"):
+            for left in self.folder.glob(f".{escape(self.stem)}.{partial}"):
+                left.unlink(missing_ok=True)
         for trace in self._earlier():
             if not provenance_path(trace).exists():
                 raise UserError(

@@ -31,7 +31,8 @@ class Capture:
     or, so that no iteration can be forgotten, ``for batch in capture.over(loader)``. Whatever ends the loop, ``break``
     and exceptions included, complete iterations are saved and the unfinished one is marked as such. Afterwards
     ``capture.result`` is the record, with findings; if nothing was recorded a warning says why. On a lazy device the
-    loop must end each iteration's graph itself (``mark_step``), as it has to without a profiler.
+    loop must end each iteration's graph itself (``mark_step``), as it has to without a profiler. An earlier capture of
+    the same name in ``out_dir`` is replaced as a whole, which a finding says.
     """
 
     def __init__(
