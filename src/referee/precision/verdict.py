@@ -216,5 +216,5 @@ def _range_reasons(gradients: GradientRange | None, activations: Sequence[Activa
     if activations:
         top = activations[0]
         size = "infinite or no number" if top.largest is None else format_number(top.largest)
-        found.append(f"the largest activation is {size} ({top.module}); fp16 ends at 65,504")
+        found.append(f"the largest activation is {size} (module {top.module}); fp16 ends at 65,504")
     return tuple(found)

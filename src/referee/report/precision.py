@@ -117,7 +117,11 @@ def _timing(rows: tuple[PrecisionTiming, ...]) -> tuple[Block, ...]:
         )
         for row in rows
     )
-    why = " ".join(f"{row.name}: {row.why_not}." for row in rows if row.why_not)
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.why_not:
+            names.setdefault(row.why_not, []).append(row.name)
+    why = " ".join(f"{', '.join(named)}: {reason}." for reason, named in names.items())
     caption = (
         "Ratio: time over float32's. Errors: norm of the difference from float64 on the same inputs, over the norm. "
         "fp16 training runs with a GradScaler."
