@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _LARGE_BYTES = 1 << 18
+_SPARE_BYTES = 1 << 21
+"""What is kept of small blocks for the next piece of text, which would ask for it again at once."""
 _NEVER_BYTES = 1 << 30
 _GROWTH_BYTES = 1 << 26
 
@@ -23,7 +25,7 @@ def return_large_blocks() -> None:
     The GNU library keeps freed blocks of up to 32 MB for later, once it has seen one of that size: of the columns of a
     million rows a third stays behind that way.
     """
-    _set({_M_MMAP_THRESHOLD: _LARGE_BYTES, _M_TRIM_THRESHOLD: _LARGE_BYTES, _M_TOP_PAD: 0})
+    _set({_M_MMAP_THRESHOLD: _LARGE_BYTES, _M_TRIM_THRESHOLD: _SPARE_BYTES, _M_TOP_PAD: _LARGE_BYTES})
 
 
 def keep_large_blocks() -> None:
