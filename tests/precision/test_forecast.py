@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -111,6 +112,15 @@ def test_the_window_stands_in_the_three_lines_whatever_the_verdict(answer: str) 
     )
     assert "8 to 2^17" in found.lines[0]
     assert "further out" in found.lines[0]
+
+
+def test_the_window_of_the_cast_stands_there_too_where_no_backward_ran() -> None:
+    cast = replace(ranges(run={}, low=1, high=22), zero_frac=None)
+    found = judge(
+        timing=(row("float32"), row("bfloat16", "faster", 0.5)), gradients=cast, activations=(), autocast=None
+    )
+    assert "2 to 2^22" in found.lines[0]
+    assert "none was run" in found.lines[0]
 
 
 def test_a_window_that_was_cut_short_says_so() -> None:

@@ -383,11 +383,12 @@ def elsewhere_findings(rows: Sequence[DeviceDifference]) -> tuple[Finding, ...]:
     differing = [row for row in rows if not row.derived and not row.there.startswith("raises")]
     if differing:
         first = differing[0]
+        kinds = "1 kind of call returns" if len(differing) == 1 else f"{len(differing)} kinds of call return"
         found.append(
             Finding(
                 code="differs-elsewhere",
                 severity="info",
-                message=f"{len(differing)} kinds of call return another dtype under autocast on {first.device}, first "
+                message=f"{kinds} another dtype under autocast on {first.device}, first "
                 f"{first.call}: {first.here} here, {first.there} there.",
                 evidence={"kinds": len(differing), "call": first.call, "device": first.device},
                 hint="Results differ between this machine and that device: check tolerances there.",

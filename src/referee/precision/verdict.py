@@ -113,6 +113,10 @@ def _line_dtype(
     if gradients is not None and gradients.zero_frac is not None:
         lost = format_frac(gradients.zero_frac, digits=3)
         vanishing = f" In fp16 {lost} of the gradient would vanish at scale 1{_window_words(gradients)}."
+    elif gradients is not None and gradients.scale_low is not None:
+        lost = format_frac(gradients.zero_frac_cast, digits=3)
+        window = _window_words(gradients)
+        vanishing = f" Cast to fp16, {lost} of the gradient would vanish at scale 1{window}; none was run."
     return f"dtype: {words}, no scaler: {because}.{vanishing}"
 
 
