@@ -59,3 +59,20 @@ def test_two_processes_lie_in_the_same_place_and_hand_nothing_on() -> None:
         pytest.skip("this system does not let a process fix its addresses")
     assert first.stdout == second.stdout
     assert first.stdout.strip().endswith("[]")
+
+
+_LOADS = """
+import gc
+from referee.cli.layout import load_torch_once
+load_torch_once()
+first = gc.get_freeze_count()
+made = [[]]
+load_torch_once()
+print(gc.isenabled(), first > 10_000, gc.get_freeze_count() <= first)
+"""
+
+
+def test_torch_is_loaded_out_of_the_collectors_sight_and_what_comes_later_is_not() -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", _LOADS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "True"]
