@@ -8,19 +8,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from referee.capture import Capture, Plan, capture, cost
+from referee.capture import Capture, Plan, capture, session
 from referee.capture.findings import judge_capture
 from referee.capture.rows import decode, nest
 from referee.device.registry import open_device
 from referee.errors import OptionError, StepError
 from referee.records import schema
 from referee.records.capture import Capture as Record
-from referee.records.capture import CaptureFile, CaptureOptions, Integrity
+from referee.records.capture import CaptureFile, CaptureOptions, Integrity, ProfilerCost
 
 torch = pytest.importorskip("torch")
 
@@ -110,7 +111,8 @@ def test_adding_up_total_times_counts_nesting(tmp_path: Path) -> None:
 
 def test_the_cost_of_recording_is_measured_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dispatch-bound model doubles under the profiler: the record says what it costs here and what it costs alone."""
-    monkeypatch.setattr(cost, "ROUNDS", 2)
+    known = ProfilerCost(per_row_ns=400.0, low_ns=380.0, high_ns=420.0, chain=1000, rounds=9, options=CaptureOptions())
+    monkeypatch.setattr(session, "calibrate_cost", lambda *, options: replace(known, options=options))
     other = torch.ones(1)
 
     def step() -> Any:
@@ -120,11 +122,10 @@ def test_the_cost_of_recording_is_measured_and_stored(tmp_path: Path, monkeypatc
         return total
 
     record = take(step, tmp_path, calibrate=True, timing_budget_ns=5_000_000)
-    assert record.cost is not None
-    assert record.cost.options == CaptureOptions()
+    assert record.cost == known
     assert record.unprofiled_step_ns is not None
     beside = json.loads(Path(f"{record.files[0].path}.provenance.json").read_text())["method"]
-    assert beside["profiler_cost_ns"] == record.cost.per_row_ns
+    assert beside["profiler_cost_ns"] == 400.0
     assert beside["unprofiled_step_ns"] == record.unprofiled_step_ns
 
 
