@@ -71,9 +71,9 @@ for trial in range(trials):
         while True:
             take(folder)
     if how == "moment":
-        while not (folder / "k.capture.json").exists():
+        while not (folder / "k.1.pt.trace.json.gz").exists():
             time.sleep(0.001)
-        time.sleep(random.Random(trial).random() * 0.05)
+        time.sleep(random.Random(trial).random() * 0.4)
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), status
