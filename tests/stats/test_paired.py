@@ -55,8 +55,10 @@ def test_a_wide_interval_cannot_tell() -> None:
     assert decide(noisy(1.01, count=40, sigma=0.2)).answer == "cannot-tell"
 
 
-def test_few_quads_cannot_tell_however_large_the_difference() -> None:
-    found = decide([math.log(2.0)] * 29)
+def test_few_quads_answer_only_clear_of_one() -> None:
+    assert decide([math.log(2.0)] * 8).answer == "slower"
+    assert decide([math.log(0.34)] * 17).answer == "faster"
+    found = decide([math.log(1.05)] * 29)
     assert found.answer == "cannot-tell"
     assert "29" in found.why
 

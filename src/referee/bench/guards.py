@@ -18,11 +18,13 @@ from referee.device.protocol import Device, Settling
 from referee.records.estimate import Estimate
 from referee.records.finding import Finding, Scalar
 from referee.stats.summary import Summary
-from referee.units import format_frac, format_ns, format_ratio
+from referee.units import NS_PER_S, format_frac, format_ns, format_ratio
 
 DISTURBED_RATIO = 1.03
 """Median over low decile of the clean blocks. In 180 runs, quiet and beside busy processes, this caught every median
 that was off by more than 3 %, without a false alarm."""
+
+_VARIES_RATIO = 1.25
 
 FEW_SAMPLES = 20
 """Below this the interval of the median leans on the extremes."""
@@ -34,6 +36,9 @@ HOST_BOUND_FRAC = 0.9
 
 WAITING_FRAC = 0.24
 """From this share on, waiting is a loss that can name the regime, as in a trace."""
+
+OVERRUN = 1.5
+"""More than this many times the budget is told."""
 
 _COUNT_SLACK = 1e-6
 
@@ -66,7 +71,7 @@ def check_blocks(sampled: Sampled, *, summary: Summary | None) -> tuple[Finding,
                     "clean_blocks": clean,
                     "blocks": blocks,
                 },
-                hint=f"The floor, {format_ns(summary.floor)}, is less affected; or measure again with a longer budget.",
+                hint=_disturbed_hint(summary),
             )
         )
     if summary.n < FEW_SAMPLES:
@@ -80,6 +85,16 @@ def check_blocks(sampled: Sampled, *, summary: Summary | None) -> tuple[Finding,
             )
         )
     return tuple(findings)
+
+
+def _disturbed_hint(summary: Summary) -> str:
+    """What to make of it: blocks that differ by so much hardly come from the neighbours alone."""
+    if summary.median > _VARIES_RATIO * summary.p10:
+        return (
+            f"From the fastest tenth, {format_ns(summary.p10)}, to the slowest twentieth, {format_ns(summary.p95)}: "
+            "where the step itself varies, neither median nor floor is its cost; look at the samples."
+        )
+    return f"The floor, {format_ns(summary.floor)}, is less affected; or measure again with a longer budget."
 
 
 def _mostly_preempted(sampled: Sampled) -> Finding:
@@ -141,6 +156,27 @@ def check_precision(estimate: Estimate | None, *, stop_reason: str, budget_ns: i
             hint="Give a longer --budget.",
         ),
     )
+
+
+def check_budget(spent_ns: int, *, budget_ns: int, call_ns: int) -> tuple[Finding, ...]:
+    """Did it take longer than it was given? The calls that no number does without may take more than the budget."""
+    if spent_ns <= OVERRUN * budget_ns:
+        return ()
+    return (
+        Finding(
+            code="over-budget",
+            severity="info",
+            message=f"It took {format_ns(spent_ns)} of a budget of {format_ns(budget_ns)}: one call takes "
+            f"{format_ns(call_ns)}, and a warm-up and three blocks are always made.",
+            evidence={"spent_ns": spent_ns, "budget_ns": budget_ns, "call_ns": call_ns, "threshold": OVERRUN},
+            hint=f"For a number on {FEW_SAMPLES} blocks give --budget {_round_budget(call_ns)}.",
+        ),
+    )
+
+
+def _round_budget(call_ns: int) -> str:
+    """A budget for enough blocks of one call and the warm-up, in whole seconds."""
+    return f"{-(-call_ns * (FEW_SAMPLES + 4) // NS_PER_S)}s"
 
 
 def check_warmup(warmed: WarmedUp) -> tuple[Finding, ...]:

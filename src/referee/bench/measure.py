@@ -13,6 +13,7 @@ from referee.bench.calibrate import choose_calls, measure_overhead, with_settlin
 from referee.bench.clocks import SideClocks, headline_alone, read_clocks
 from referee.bench.guards import (
     check_blocks,
+    check_budget,
     check_counters,
     check_enqueue,
     check_executions,
@@ -27,6 +28,7 @@ from referee.bench.recompiled import name_change
 from referee.bench.sampling import Sampled, SeesProcess, take_samples
 from referee.bench.stopping import CUT_SHORT, rules_of
 from referee.bench.unrun import check_unrun
+from referee.bench.variation import check_variation, varies
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
 from referee.bench.work import check_work, known_flop
 from referee.device.protocol import Device, Settling, TellsStages
@@ -81,6 +83,8 @@ class _Timed:
     stages: dict[str, float] | None
     waited: float | None = None
     """The share of the headline's blocks in which this process neither computed nor waited for a processor."""
+    spent_ns: int = 0
+    """What all of it took, first-time costs apart."""
 
 
 def settle_words(device: Device) -> str:
@@ -121,7 +125,9 @@ def measure(
     plan = Plan() if plan is None else plan
     before = mark_machine()
     with quiet_collector():
+        start_ns = device.now_ns()
         timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
+        timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh)
         quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
         proved = (*proved, *check_unrun(observation, device=device, prove=quick))
@@ -166,7 +172,7 @@ def _time(
     progress(Progress(stage="calibrating", frac=0.0))
     until_ns = device.now_ns() + int(_CALIBRATION_FRAC * plan.budget_ns)
     calls = 1
-    if prepare is None:
+    if prepare is None and not varies(warmed.series_ns, device=device):
         calls = choose_calls(step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
     overhead = with_settling(overhead, step, device=device, calls=calls)
     if calls > 1:
@@ -288,8 +294,15 @@ def _method(timed: _Timed, *, device: Device, plan: Plan) -> dict[str, Scalar]:
         "cache_state": "warm",
         "gc": "disabled in the timed window",
         "overhead_ns": main.overhead.per_call_ns(calls),
-        "statistic": "median of blocks, less what other processes had" if main.corrected else "median of clean blocks",
+        "statistic": _statistic(main),
     }
+
+
+def _statistic(main: Sampled) -> str:
+    """What the headline is of the samples, and what a sample is."""
+    calls = main.blocks[0].calls
+    words = "median of blocks, less what other processes had" if main.corrected else "median of clean blocks"
+    return words if calls == 1 else f"{words}, each the mean of {calls:,} calls"
 
 
 def _record(
@@ -310,9 +323,11 @@ def _record(
     findings = (
         *given,
         *check_blocks(main, summary=summary),
+        *check_variation(usable, summary=summary, calls=main.blocks[0].calls),
         *check_counters(timed.moved),
         *check_executions(timed.stages),
         *check_warmup(timed.warmed),
+        *check_budget(timed.spent_ns, budget_ns=plan.budget_ns, call_ns=timed.warmed.one_ns),
         *check_precision(estimate, stop_reason=main.stop_reason, budget_ns=plan.budget_ns),
         *check_enqueue(side, device=device),
         *_cut_short(main),

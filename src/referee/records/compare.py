@@ -16,7 +16,8 @@ Answer = Literal["faster", "slower", "same", "cannot-tell"]
 class Side:
     """One candidate: its own times per call from the blocks of the comparison, and where they come from.
 
-    ``median_ns`` and ``floor_ns`` are for orientation; the answer stands on the paired ratios, never on these.
+    ``median_ns`` and ``floor_ns`` are for orientation: the answer stands on the paired ratios, or, where a finding
+    says that the calls of a side differ by themselves, on the ratio of the medians.
     """
 
     name: str

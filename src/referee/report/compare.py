@@ -48,13 +48,19 @@ def compose_comparison(comparison: Comparison) -> Document:
 def comparison_headline(comparison: Comparison) -> Headline:
     """The answer on the second candidate against the first, with its ratio, its interval and this run's own floor."""
     where = f"{comparison.processes} processes a side" if comparison.processes else "one process"
-    method = f"interleaved A B B A, paired blocks, {where}; stopped: {comparison.stop_reason}"
+    what = "median calls" if _by_medians(comparison) else "paired blocks"
+    method = f"interleaved A B B A, {what}, {where}; stopped: {comparison.stop_reason}"
     return Headline(
         figure=_figure(comparison),
         sentence=_sentence(comparison),
         context=(*context_lines(comparison.provenance), method),
         tone="bad" if fatal(comparison.findings) else _TONES[comparison.answer],
     )
+
+
+def _by_medians(comparison: Comparison) -> bool:
+    """Whether the answer stands on the medians of all calls, because those of a side differ by themselves."""
+    return any(finding.code == "varying-calls" for finding in comparison.findings)
 
 
 def _figure(comparison: Comparison) -> str:
@@ -116,7 +122,11 @@ def _sides(comparison: Comparison) -> tuple[Block, ...]:
         Column(title="First call", align="right", priority=3),
     )
     rows = tuple(_side(side, letter) for letter, side in zip(_letters(comparison), comparison.sides, strict=True))
-    caption = "For orientation: the answer stands on the paired ratios, not on these."
+    caption = (
+        "The answer stands on the ratio of these medians: the calls of a side differ by themselves."
+        if _by_medians(comparison)
+        else "For orientation: the answer stands on the paired ratios, not on these."
+    )
     return Heading(text="The sides"), Table(columns=columns, rows=rows, caption=caption)
 
 

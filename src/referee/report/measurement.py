@@ -235,7 +235,7 @@ def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
             value=format_ns(measurement.floor_ns),
             note="lower quartile of the clean blocks; never the headline",
         ),
-        Fact(label="95th percentile", value=format_ns(measurement.p95_ns)),
+        Fact(label="95th percentile", value=format_ns(measurement.p95_ns), note=_sample_words(measurement)),
     )
     return (
         *(spread if known else ()),
@@ -250,6 +250,12 @@ def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
         Fact(label="Stopped because", value=measurement.stop_reason),
         Fact(label="Clock", value=clock_name(measurement.provenance)),
     )
+
+
+def _sample_words(measurement: Measurement) -> str:
+    """What the percentiles are of: calls, or the means of so many."""
+    calls = measurement.provenance.value("method.calls_per_block")
+    return f"of blocks, each the mean of {calls:,} calls" if isinstance(calls, int) and calls > 1 else "of single calls"
 
 
 def _memory(measurement: Measurement) -> tuple[Fact, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -42,6 +42,11 @@ MIN_QUADS = 30
 MIN_LONG_QUADS = 8
 """Enough quads where a single call is longer than a scheduler's slice: eight ratios of one sign happen by chance once
 in 128, and the interval of eight is their whole range."""
+
+
+CLEAR_FRAC = 0.1
+"""Fewer quads than :data:`MIN_QUADS` are enough, down to :data:`MIN_LONG_QUADS`, where their whole interval lies
+further than this from 1: eight interleaved quads do not all read ten percent one way by chance."""
 
 
 @dataclass(frozen=True)
@@ -134,27 +139,86 @@ def decide(
 
     Slower: the interval lies above 1 **and** the ratio exceeds 1 + floor; faster is its mirror image. Same: the
     interval lies within 1 % of 1 (never more: a run whose own A/A reading is off by more cannot tell). The floor is
-    ``floor_frac``, or :data:`AA_FACTOR` times this run's own A/A reading if that is larger and no mere scatter.
+    ``floor_frac``, or :data:`AA_FACTOR` times this run's own A/A reading if that is larger and no mere scatter. Fewer
+    than ``min_quads`` answer only where they lie clear of 1 (:data:`CLEAR_FRAC`).
     """
     aa = ratio_estimate(aa_log_ratios, level=level)
+    estimate = ratio_estimate(log_ratios, level=level)
+    return _judge(estimate, aa=aa, quads=len(log_ratios), min_quads=min_quads, floor_frac=floor_frac)
+
+
+def decide_medians(
+    quads: Sequence[Sequence[QuadBlock]],
+    *,
+    aa_quads: Sequence[Sequence[QuadBlock]] = (),
+    level: float = LEVEL,
+    min_quads: int = MIN_QUADS,
+    floor_frac: float = FLOOR_FRAC,
+) -> Decision:
+    """The same answers for steps whose calls differ by themselves: B's median block against A's.
+
+    The lesser of two blocks says nothing of such a step's usual cost, and a quad's four blocks are no pair of equals:
+    all clean blocks of a side are one sample, and the ratio of the medians has the interval of both together. As
+    nothing pairs them, a ratio inside the interval that A read against itself is no difference either.
+    """
+    estimate, aa = ratio_of_medians(quads, level=level), ratio_of_medians(aa_quads, level=level)
+    complete = sum({block.side for block in quad if block.clean} == {"a", "b"} for quad in quads)
+    found = _judge(estimate, aa=aa, quads=complete, min_quads=min_quads, floor_frac=floor_frac)
+    if estimate is None or aa is None or found.answer not in ("slower", "faster"):
+        return found
+    if not aa.low <= estimate.point <= aa.high:
+        return found
+    why = f"A against itself reads {aa.low:.3f} to {aa.high:.3f} in this run, and the ratio lies inside"
+    return replace(found, answer="cannot-tell", why=why)
+
+
+def ratio_of_medians(quads: Sequence[Sequence[QuadBlock]], *, level: float = LEVEL) -> Estimate | None:
+    """Median of B's clean blocks over that of A's; ``None`` where a side has none.
+
+    Each median has its own interval at half of the error, so that the quotient's holds at ``level`` at least.
+    """
+    a, b = (
+        [block.ns for quad in quads for block in quad if block.side == side and block.clean and block.ns > 0]
+        for side in ("a", "b")
+    )
+    if not a or not b:
+        return None
+    left, right = (median_interval(times, level=1 - (1 - level) / 2) for times in (a, b))
+    return Estimate(
+        point=right.point / left.point,
+        low=right.low / left.high,
+        high=right.high / left.low,
+        level=level,
+        n=left.n + right.n,
+        n_eff=left.n_eff + right.n_eff,
+    )
+
+
+def _judge(
+    estimate: Estimate | None, *, aa: Estimate | None, quads: int, min_quads: int, floor_frac: float
+) -> Decision:
+    """The answer by the rule of :func:`decide`."""
     floor = math.log1p(floor_frac)
     if aa is not None and (aa.low > 1 or aa.high < 1):
         floor = max(floor, AA_FACTOR * abs(math.log(aa.point)))
     frac = math.expm1(floor)
-    estimate = ratio_estimate(log_ratios, level=level)
-    count = len(log_ratios)
-    if estimate is None or count < min_quads:
-        why = f"only {count} of the {min_quads} undisturbed quads needed"
-        return Decision(answer="cannot-tell", why=why, ratio=estimate, floor_frac=frac, quads=count)
+    answer: Answer = "cannot-tell"
+    if estimate is None or (quads < min_quads and not (quads >= MIN_LONG_QUADS and _is_clear(estimate))):
+        why = f"only {quads} of the {min_quads} undisturbed quads needed"
+        return Decision(answer=answer, why=why, ratio=estimate, floor_frac=frac, quads=quads)
     middle, low, high = math.log(estimate.point), math.log(estimate.low), math.log(estimate.high)
     same = math.log1p(SAME_FRAC)
-    answer: Answer = "cannot-tell"
-    if low > 0 and middle > floor:
+    differs = (low > 0 and middle > floor) or (high < 0 and middle < -floor)
+    if differs and middle > 0:
         answer, why = "slower", f"the interval lies above 1 and the ratio is above the floor of {frac:.2%}"
-    elif high < 0 and middle < -floor:
+    elif differs:
         answer, why = "faster", f"the interval lies below 1 and the ratio is below the floor of {frac:.2%}"
     elif -same <= low and high <= same:
         answer, why = "same", f"the whole interval lies within {math.expm1(same):.2%} of 1"
     else:
         why = "the interval reaches further than one percent from 1 and does not exclude it by more than the floor"
-    return Decision(answer=answer, why=why, ratio=estimate, floor_frac=frac, quads=count)
+    return Decision(answer=answer, why=why, ratio=estimate, floor_frac=frac, quads=quads)
+
+
+def _is_clear(estimate: Estimate) -> bool:
+    return estimate.low > 1 + CLEAR_FRAC or estimate.high < 1 / (1 + CLEAR_FRAC)
