@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import subprocess
 import sys
@@ -215,3 +216,23 @@ def test_arithmetic_that_is_not_done_is_noticed() -> None:
     honest = referee.bench(torch.mm, a, a, budget="100ms", prove=False)
     assert "above-peak" not in [f.code for f in honest.findings]
     assert honest.flop == 2 * 1024**3
+
+
+def test_the_callable_package_shows_the_functions_signature_and_parameters() -> None:
+    from referee import api
+
+    assert inspect.signature(referee.bench) == inspect.signature(api.bench)
+    assert "budget" in str(inspect.signature(referee.bench))
+    assert api.bench.__doc__ is not None
+    assert "``budget``" in (referee.bench.__doc__ or "")
+
+
+def test_words_for_the_callable_are_pointed_to_kwargs() -> None:
+    a = torch.randn(4)
+    with pytest.raises(OptionError, match=r"no option 'alpha'.*kwargs=\{'alpha'"):
+        referee.bench(torch.add, a, a, alpha=2)
+
+
+def test_a_sweep_over_nothing_is_told_in_python() -> None:
+    with pytest.raises(OptionError, match=r"values=\[1, 2, 4, 8\]"):
+        referee.sweep(lambda n: lambda: torch.ones(n), parameter="n", values=[])

@@ -156,7 +156,7 @@ def test_a_fatal_finding_of_one_side_forbids_the_answer() -> None:
     zeros = Finding(code="zero-inputs", severity="fatal", message="Every input is zero.")
     found = compare([candidate(device, "a"), candidate(device, "b", findings=(zeros,))], device=device, plan=PLAN)
     assert found.answer == "cannot-tell"
-    assert found.why == "Every input is zero."
+    assert found.why == "b: Every input is zero."
 
 
 def test_too_short_a_budget_cannot_tell_and_says_what_would_mend_it() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from referee.bench.follows import broken_figures
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
 from referee.bench.verify import device_of, parameters_of, plan_of, target_of, verify
@@ -125,3 +126,29 @@ def test_the_device_is_restored_although_the_target_declares_none() -> None:
     assert device_of(elsewhere) == "lazy"
     told = {**saved.provenance.method, "parameters": '{"device": "cuda:1"}'}
     assert device_of(replace(elsewhere, provenance=replace(elsewhere.provenance, method=told))) == "cuda:1"
+
+
+@pytest.mark.parametrize("figure", ["median_ns", "ci_low_ns", "ci_high_ns", "floor_ns", "p95_ns", "iqr_ns"])
+def test_a_figure_that_does_not_follow_from_the_samples_is_not_comparable(figure: str) -> None:
+    saved = run()
+    assert broken_figures(saved) == ()
+    value = getattr(saved, figure)
+    edited = replace(saved, **{figure: value / 2 if value else 1.0})
+    found = verify(edited, run())
+    assert found.answer == "not-comparable"
+    assert figure in found.why
+
+
+def test_edited_samples_do_not_hide_behind_their_figures() -> None:
+    saved = run()
+    halved = replace(saved, samples_ns=tuple(ns / 2 for ns in saved.samples_ns))
+    assert verify(halved, run()).answer == "not-comparable"
+    fewer = replace(saved, samples_ns=saved.samples_ns[1:])
+    assert verify(fewer, run()).answer == "not-comparable"
+    miscounted = replace(saved, n=saved.n - 1)
+    assert "are said to count" in verify(miscounted, run()).why
+
+
+def test_a_floor_without_a_headline_is_not_believed() -> None:
+    saved = replace(run(), median_ns=None, ci_low_ns=None, ci_high_ns=None)
+    assert "floor_ns" in verify(saved, run()).why

@@ -17,29 +17,34 @@ from itertools import cycle
 from typing import Literal
 
 from referee.bench.calibrate import measure_overhead
+from referee.bench.comparable import findings_of, make_ready, what_differs, why_forbidden
 from referee.bench.guards import check_counters
 from referee.bench.loop import quiet_collector
-from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
-from referee.bench.sides import Candidate, Ready, prepare
+from referee.bench.plan import Plan, Progress, ProgressCallback, no_progress
+from referee.bench.sides import Candidate, Ready
 from referee.bench.warmup import moved_counters
 from referee.device.protocol import Device
 from referee.device.provenance import mark_machine
+from referee.device.state import kept_state
 from referee.errors import OptionError
 from referee.records.compare import Comparison, Pair, Side
 from referee.records.finding import Finding, fatal
-from referee.records.provenance import Difference, differences
+from referee.records.provenance import Difference, check_keys
 from referee.stats.paired import (
     LEVEL,
     MIN_LONG_QUADS,
     MIN_QUADS,
+    Decision,
     QuadBlock,
     balanced_ratios,
     decide,
+    decide_medians,
     quad_ratios,
     ratio_estimate,
+    ratio_of_medians,
 )
 from referee.stats.summary import FloatArray, summarise
-from referee.units import NS_PER_S
+from referee.units import NS_PER_S, format_ns
 
 __all__ = ["COMPARED", "COMPARE_PLAN", "Candidate", "compare", "not_comparable"]
 
@@ -89,21 +94,19 @@ def compare(
         raise OptionError("A comparison needs two candidates.")
     if len({candidate.name for candidate in candidates}) < len(candidates):
         raise OptionError("Each candidate of a comparison needs a name of its own.")
+    check_keys(ignoring)
     mark = mark_machine()
     with quiet_collector():
         overhead = measure_overhead(device)
-        ready = [
-            prepare(candidate, device=device, plan=plan, overhead=overhead, before=mark, progress=progress)
-            for candidate in candidates
-        ]
-        differing = [differences(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
+        ready = make_ready(candidates, device=device, plan=plan, overhead=overhead, before=mark, progress=progress)
+        differing = [what_differs(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
         quads = _Quads(pairs=[[] for _ in ready[1:]])
-        findings = [*_not_comparable(ready, differing)]
+        findings = [*findings_of(ready, ignoring=ignoring), *_not_comparable(ready, differing)]
         before = device.counters()
-        if not findings:
-            _take_quads(ready, quads, device=device, plan=plan, progress=progress)
+        if not fatal(tuple(findings)):
+            with kept_state():
+                _take_quads(ready, quads, device=device, plan=plan, progress=progress)
         moved = moved_counters(before, device.counters())
-    findings += [finding for candidate in candidates for finding in candidate.findings]
     findings += check_counters(moved)
     return _record(ready, quads, plan=plan, name=name, differing=differing, findings=tuple(findings))
 
@@ -115,7 +118,7 @@ class _Quads:
     pairs: list[list[tuple[QuadBlock, ...]]]
     aa: list[tuple[QuadBlock, ...]] = field(default_factory=list)
     stop_reason: str = "not started"
-    last: Step | None = None
+    last: Ready | None = None
     """What was called last: the caches hold what belongs to it."""
 
     def take(self, a: Ready, b: Ready, *, device: Device, mirrored: bool) -> tuple[QuadBlock, ...]:
@@ -124,9 +127,8 @@ class _Quads:
         quad = []
         for name in order:
             side = a if name == "a" else b
-            if side.candidate.step is not self.last:
-                side.prime(device)
-                self.last = side.candidate.step
+            side.take_over(self.last, device)
+            self.last = side
             quad.append(side.block(device, side=name))
         return tuple(quad)
 
@@ -176,12 +178,16 @@ def _ratios(quads: Sequence[Sequence[QuadBlock]], *, sides: Sequence[Ready]) -> 
     return quad_ratios(quads) if all(side.primed or side.long for side in sides) else balanced_ratios(quads)
 
 
+def _decide(quads: _Quads, index: int, *, sides: Sequence[Ready]) -> Decision:
+    """The answer for one pair: from its quads' ratios, or from medians where a side's calls differ by themselves."""
+    pair, least = quads.pairs[index], _least_quads(sides)
+    if sides[0].varies or sides[index + 1].varies:
+        return decide_medians(pair, aa_quads=quads.aa, min_quads=least)
+    return decide(_ratios(pair, sides=sides), aa_log_ratios=quad_ratios(quads.aa), min_quads=least)
+
+
 def _all_decided(quads: _Quads, *, sides: Sequence[Ready]) -> bool:
-    aa, least = quad_ratios(quads.aa), _least_quads(sides)
-    return all(
-        decide(_ratios(pair, sides=sides), aa_log_ratios=aa, min_quads=least).answer != "cannot-tell"
-        for pair in quads.pairs
-    )
+    return all(_decide(quads, index, sides=sides).answer != "cannot-tell" for index in range(len(quads.pairs)))
 
 
 def _record(
@@ -193,22 +199,27 @@ def _record(
     differing: Sequence[tuple[Difference, ...]],
     findings: tuple[Finding, ...],
 ) -> Comparison:
-    aa_ratios = quad_ratios(quads.aa)
-    aa = ratio_estimate(aa_ratios)
+    varying = any(side.varies for side in ready)
+    aa = ratio_of_medians(quads.aa) if varying else ratio_estimate(quad_ratios(quads.aa))
     forbidden = fatal(findings)
     pairs = []
-    least = _least_quads(ready)
-    for side, taken, different in zip(ready[1:], quads.pairs, differing, strict=True):
+    for index, (side, taken, different) in enumerate(zip(ready[1:], quads.pairs, differing, strict=True)):
         pair = pair_of(
             side.candidate.name,
-            _ratios(taken, sides=ready),
-            aa_log_ratios=aa_ratios,
+            _decide(quads, index, sides=ready),
+            log_ratios=_ratios(taken, sides=ready),
             taken=len(taken),
-            least=least,
             differing=different,
         )
         pairs.append(
-            replace(pair, answer="cannot-tell", ratio=None, ci_low=None, ci_high=None, why=forbidden[0].message)
+            replace(
+                pair,
+                answer="cannot-tell",
+                ratio=None,
+                ci_low=None,
+                ci_high=None,
+                why=why_forbidden(ready[0].candidate.name, side.candidate.name, forbidden),
+            )
             if forbidden
             else pair
         )
@@ -228,21 +239,24 @@ def _record(
         stop_reason=quads.stop_reason,
         processes=0,
         provenance=ready[0].provenance,
-        findings=(*findings, *_corrected(ready), *_unanswered(pairs, plan=plan, forbidden=bool(forbidden))),
+        findings=(
+            *findings,
+            *_corrected(ready),
+            *_varying(ready),
+            *_unanswered(pairs, plan=plan, forbidden=bool(forbidden)),
+        ),
     )
 
 
 def pair_of(
     name: str,
-    log_ratios: Sequence[float] | FloatArray,
+    decision: Decision,
     *,
-    aa_log_ratios: Sequence[float] | FloatArray,
+    log_ratios: Sequence[float] | FloatArray,
     taken: int,
-    least: int,
     differing: tuple[Difference, ...] = (),
 ) -> Pair:
-    """The record of one pair from its log ratios and those of A against A."""
-    decision = decide(log_ratios, aa_log_ratios=aa_log_ratios, min_quads=least)
+    """The record of one pair from its answer and the log ratios of its quads."""
     ratio = decision.ratio
     return Pair(
         name=name,
@@ -309,6 +323,31 @@ def _corrected(ready: Sequence[Ready]) -> tuple[Finding, ...]:
             hint="Measure on a machine with an idle core.",
         ),
     )
+
+
+def _varying(ready: Sequence[Ready]) -> tuple[Finding, ...]:
+    """Which sides' calls differ by themselves? Then medians of calls are compared, and not the lesser of two blocks."""
+    found = []
+    for side in ready:
+        if not side.varies or len(side.usable_ns) < 2:
+            continue
+        summary = summarise(side.usable_ns)
+        found.append(
+            Finding(
+                code="varying-calls",
+                severity="warning",
+                message=f"The calls of {side.candidate.name} differ by themselves: from {format_ns(summary.p10)} "
+                f"(fastest tenth) to {format_ns(summary.p95)} (slowest twentieth). Median calls are compared.",
+                evidence={
+                    "side": side.candidate.name,
+                    "p10_ns": summary.p10,
+                    "median_ns": summary.median,
+                    "p95_ns": summary.p95,
+                },
+                hint="Pin what varies (data, shapes, seeds), or compare the means of whole epochs.",
+            )
+        )
+    return tuple(found)
 
 
 def _unanswered(pairs: Sequence[Pair], *, plan: Plan, forbidden: bool) -> tuple[Finding, ...]:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from referee.bench.comparable import what_differs, why_forbidden
 from referee.bench.compare import COMPARED, not_comparable
 from referee.bench.plan import Progress, ProgressCallback, no_progress
 from referee.errors import OptionError, StepError
 from referee.records.compare import Comparison, Pair, Side
 from referee.records.finding import Finding, fatal
 from referee.records.measurement import Measurement
-from referee.records.provenance import Difference, differences
+from referee.records.provenance import Difference, check_keys
 from referee.records.schema import from_json
 from referee.stats.summary import summarise
 from referee.stats.unpaired import LEVEL, MIN_PROCESSES, aa_shift, decide_processes
@@ -76,6 +77,7 @@ def compare_processes(
         raise OptionError("A comparison needs two sides.")
     if processes < MIN_PROCESSES:
         raise OptionError(f"At least {MIN_PROCESSES} processes a side are needed for an answer, not {processes}.")
+    check_keys(ignoring)
     taken: list[list[Measurement]] = [[] for _ in sides]
     stop_reason = "processes"
     differing: list[tuple[Difference, ...]] = [() for _ in sides[1:]]
@@ -92,7 +94,7 @@ def compare_processes(
                 taken[index].append(run(sides[index]))
             if turn == 0:
                 first = taken[0][0].provenance
-                differing = [differences(first, other[0].provenance, ignoring=ignoring) for other in taken[1:]]
+                differing = [what_differs(first, other[0].provenance, ignoring=ignoring) for other in taken[1:]]
                 if any(differing):
                     stop_reason = "not-comparable"
                     break
@@ -119,7 +121,7 @@ def _record(
     findings += _of_processes(sides, taken)
     floors = [[m.floor_ns for m in measurements if m.floor_ns is not None] for measurements in taken]
     pairs = tuple(
-        _pair(side.name, floors[0], other, different=different, forbidden=fatal(tuple(findings)))
+        _pair(sides[0].name, side.name, floors[0], other, different=different, forbidden=fatal(tuple(findings)))
         for side, other, different in zip(sides[1:], floors[1:], differing, strict=True)
     )
     shift = aa_shift(floors[0])
@@ -145,6 +147,7 @@ def _record(
 
 
 def _pair(
+    first: str,
     name: str,
     a_ns: Sequence[float],
     b_ns: Sequence[float],
@@ -160,7 +163,7 @@ def _pair(
         ci_low=None if ratio is None else ratio.low,
         ci_high=None if ratio is None else ratio.high,
         answer="cannot-tell" if forbidden else decision.answer,
-        why=forbidden[0].message if forbidden else decision.why,
+        why=why_forbidden(first, name, forbidden) if forbidden else decision.why,
         quads=max(len(a_ns), len(b_ns)),
         clean_quads=decision.quads,
         n_eff=0.0 if ratio is None else ratio.n_eff,
@@ -201,7 +204,7 @@ def _of_processes(sides: Sequence[ProcessSide], taken: Sequence[Sequence[Measure
                     code=code,
                     severity=same[0].severity if everywhere or same[0].severity != "fatal" else "warning",
                     message=f"{side.name}, {len(same)} of {len(measurements)} processes: {same[0].message}",
-                    evidence={**same[0].evidence, "processes": len(same), "of": len(measurements)},
+                    evidence={"side": side.name, **same[0].evidence, "processes": len(same), "of": len(measurements)},
                     hint=same[0].hint,
                 )
             )

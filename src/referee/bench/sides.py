@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from referee.bench.calibrate import Overhead, choose_calls, with_settling
+from referee.bench.guards import check_warmup
 from referee.bench.loop import Block, run_block
 from referee.bench.measure import Seen, settle_words
 from referee.bench.plan import Plan, ProgressCallback, Step
 from referee.bench.sampling import KNOWN_STOLEN_FRAC, SLICE_NS, STOLEN_FRAC, SeesProcessor
+from referee.bench.variation import varies
 from referee.bench.warmup import FirstCall, warm_up
 from referee.device.protocol import Device, Settling
 from referee.device.provenance import MachineMark, Source, collect
-from referee.records.finding import Finding, Scalar
+from referee.device.state import State
+from referee.records.finding import Finding, Scalar, fatal
 from referee.records.measurement import Warmup
 from referee.records.provenance import Provenance
 from referee.stats.paired import QuadBlock
@@ -32,6 +35,10 @@ class Candidate:
     method: Mapping[str, Scalar] = field(default_factory=dict)
     switches: Mapping[str, Scalar] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    state: State | None = None
+    """The switches in force as its factory left them; ``None``: those of the session."""
+    fresh: Callable[[], Step] | None = None
+    """Returns the step on inputs not used before, where that is quick: with it the work is proved to run."""
 
 
 @dataclass
@@ -47,6 +54,8 @@ class Ready:
     overhead: Overhead
     warmup: Warmup
     provenance: Provenance
+    varies: bool
+    """Whether single calls differ by themselves (:func:`~referee.bench.variation.varies`): a block is then one call."""
     subtracts: bool
     """Whether what other processes had of a block is asked for and taken off."""
     blocks: list[Block] = field(default_factory=list)
@@ -54,11 +63,24 @@ class Ready:
     """Times per call of those blocks that count."""
     corrected: int = 0
     """Blocks that others had a part of, which was taken off."""
+    faults: tuple[Finding, ...] = ()
+    """What forbids any answer on this side alone."""
+    switched: tuple[str, ...] = ()
+    """The switches that differ between the sides: each side's own are put in force before its blocks."""
 
     @property
     def long(self) -> bool:
         """Whether a block is one call, and that longer than a scheduler's slice."""
         return self.calls == 1 and self.call_ns > SLICE_NS
+
+    def take_over(self, last: Ready | None, device: Device) -> None:
+        """Make this side the one whose blocks follow, after ``last``: its switches, and its data in the caches."""
+        if last is self:
+            return
+        if self.switched and self.candidate.state is not None:
+            self.candidate.state.put(self.switched)
+        if last is None or self.switched or last.candidate.step is not self.candidate.step:
+            self.prime(device)
 
     def prime(self, device: Device) -> None:
         """Bring back into the caches what the other side pushed out."""
@@ -107,7 +129,11 @@ def prepare(
     target_ns = plan.block_target_ns or device.block_target_ns
     warmed = warm_up(candidate.step, device=device, plan=plan, progress=progress, first=candidate.first)
     until_ns = device.now_ns() + plan.budget_ns // 10
-    calls = choose_calls(candidate.step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns)
+    varying, calls = varies(warmed.series_ns, device=device), 1
+    if not varying:
+        calls = choose_calls(
+            candidate.step, device=device, target_ns=target_ns, until_ns=until_ns, one_ns=warmed.one_ns
+        )
     own = with_settling(overhead, candidate.step, device=device, calls=calls)
     seen = candidate.observation
     method: dict[str, Scalar] = {
@@ -137,11 +163,13 @@ def prepare(
         candidate=candidate,
         calls=calls,
         call_ns=warmed.one_ns,
+        varies=varying,
         primed=_primes(warmed.one_ns, device=device),
         subtracts=plan.subtract_stolen and long and device.settling is Settling.SYNCHRONOUS,
         overhead=own,
         warmup=warmed.record,
         provenance=provenance,
+        faults=fatal(check_warmup(warmed)),
     )
 
 

@@ -6,11 +6,12 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
+from referee.bench.follows import broken_figures
 from referee.bench.plan import Plan
 from referee.errors import UserError
 from referee.records.finding import fatal
 from referee.records.measurement import Measurement
-from referee.records.provenance import NOT_READ, Difference, differences
+from referee.records.provenance import NOT_READ, Difference, check_keys, differences
 from referee.records.verify import Verification, VerifyAnswer
 from referee.units import format_frac
 
@@ -73,12 +74,15 @@ def verify(
 ) -> Verification:
     """Hold ``again``, measured here, against ``saved``.
 
-    Not comparable: a key that must match differs (another chip, dtype, shape, thread count, torch, switch), except
-    those in ``ignoring``. Keys that the saved file does not state ("not read") are not held against it. Cannot tell:
-    one of the two has no headline, or the rerun was disturbed while the ratio is outside of the tolerance but not far
-    from it, or the interval of the ratio straddles the tolerance. Otherwise reproduced if the whole interval of the
-    ratio lies within the tolerance, which is two-sided: much faster is not the same number either.
+    Not comparable: the saved figures do not follow from the saved samples, or a key that must match differs (another
+    chip, dtype, shape, thread count, torch, switch), except those in ``ignoring``. Keys that the saved file does not
+    state ("not read") are not held against it. Cannot tell: one of the two has no headline, or the rerun was disturbed
+    while the ratio is outside of the tolerance but not far from it, or the interval of the ratio straddles the
+    tolerance. Otherwise reproduced if the whole interval of the ratio lies within the tolerance, which is two-sided:
+    much faster is not the same number either. Raises :class:`~referee.errors.OptionError` for a key in ``ignoring``
+    that provenance does not know.
     """
+    check_keys(ignoring)
     differing = tuple(
         d for d in differences(saved.provenance, again.provenance, ignoring=ignoring) if NOT_READ not in (d.a, d.b)
     )
@@ -130,6 +134,9 @@ def _answer(
     high: float | None,
     tolerance_frac: float,
 ) -> tuple[VerifyAnswer, str]:
+    broken = broken_figures(saved)
+    if broken:
+        return "not-comparable", f"the saved figures do not follow from the saved samples ({'; '.join(broken[:3])})"
     if differing:
         words = "; ".join(f"{d.path}: {d.a} then, {d.b} here" for d in differing)
         return "not-comparable", f"it was measured under other conditions ({words})"

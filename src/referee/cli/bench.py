@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     if args.selftest:
         return selftest(args)
     device, target = open_live(args)
-    from referee.api import with_memory
     from referee.bench.plan import Plan
+    from referee.callables import with_memory
 
     measurement = measure_target(
         target,

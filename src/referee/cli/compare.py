@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from referee.cli.live import add_budget_argument, add_target_options, open_on, parse_budget_ns, parse_params
+from referee.cli.live import (
+    add_budget_argument,
+    add_target_options,
+    load_spec,
+    open_on,
+    parse_budget_ns,
+    parse_params,
+)
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.progress import Progress
 from referee.errors import CannotTell, OptionError
 
 if TYPE_CHECKING:
     from referee.bench.processes import ProcessSide
+    from referee.bench.sides import Candidate
     from referee.device.protocol import Device
     from referee.records.compare import Comparison
     from referee.target import Target
 
+_THREADS_KEY = "chip.threads"
 _VARIED_KEYS = ("dtype", "shapes")
 """What may differ where a parameter of one target is what is compared: it may shape the inputs."""
 
@@ -28,12 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="A, B and further ones: FILE.py:NAME each")
     add_target_options(parser)
     parser.add_argument(
-        "--vary", metavar="NAME=A,B,…", help="compare one target with itself at several values of a parameter"
+        "--vary",
+        metavar="NAME=A,B,…",
+        help="compare one target with itself at several values of a parameter, or of threads",
     )
     parser.add_argument(
         "--revisions", nargs=2, metavar=("A", "B"), help="compare one target at two git revisions (own processes)"
     )
-    parser.add_argument("--processes", type=int, metavar="N", help="run each side in N processes of its own, in turns")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="run each side in N processes of its own, in turns (at least 4: fewer give no answer)",
+    )
     parser.add_argument(
         "--ignore",
         action="append",
@@ -63,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
+    from referee.records.provenance import check_keys
+
+    check_keys(args.ignore)
     one = bool(args.vary) or bool(args.revisions)
     if args.vary and args.revisions:
         raise OptionError("--vary and --revisions are two comparisons.", hint="Make one after the other.")
@@ -76,28 +96,14 @@ def compare_here(args: argparse.Namespace, *, budget_ns: int) -> Comparison:
     """All sides in this process, block by block in turns."""
     from dataclasses import replace
 
-    from referee.bench.compare import COMPARE_PLAN, COMPARED, Candidate, compare
-    from referee.cli.live import meet
+    from referee.bench.compare import COMPARE_PLAN, COMPARED, compare
     from referee.target import step_errors
 
-    device, targets, ignoring = _sides(args)
-    candidates = []
-    for name, target in targets:
-        known = meet(target, device=device)
-        candidates.append(
-            Candidate(
-                name=name,
-                step=target.step,
-                first=known.first,
-                observation=known.seen,
-                target=target,
-                method=known.seen.method,
-                switches=known.seen.switches,
-                findings=known.seen.findings,
-            )
-        )
+    device, _ = open_on(args, [])
+    sides, ignoring = _sides(args)
+    candidates = [_candidate(name, load, device=device) for name, load in sides]
     progress = Progress(enabled=not args.no_progress)
-    title = " against ".join(name for name, _ in reversed(targets))
+    title = title_of([name for name, _ in sides])
     with step_errors(title), progress.stage(f"comparing {title}"):
         return compare(
             candidates,
@@ -109,18 +115,68 @@ def compare_here(args: argparse.Namespace, *, budget_ns: int) -> Comparison:
         )
 
 
-def _sides(args: argparse.Namespace) -> tuple[Device, list[tuple[str, Target]], Sequence[str]]:
-    """The device, the sides by name, and what may differ because it is what is compared."""
-    device, targets = open_on(args, args.targets)
+def _candidate(name: str, load: Callable[[], Target], *, device: Device) -> Candidate:
+    """One side, loaded and met; the switches that it left are kept with it, and not left to the next one."""
+    from referee.bench.sides import Candidate
+    from referee.cli.live import fresh_steps, is_quick, meet
+    from referee.device.state import kept_state
+
+    with kept_state():
+        target = load()
+        known = meet(target, device=device)
+        fresh = fresh_steps(target)
+        quick = is_quick(fresh, device=device)
+    return Candidate(
+        name=name,
+        step=target.step,
+        first=known.first,
+        observation=known.seen,
+        target=target,
+        method=known.seen.method,
+        switches=known.seen.switches,
+        findings=known.seen.findings,
+        state=known.state,
+        fresh=fresh if quick else None,
+    )
+
+
+def title_of(names: Sequence[str]) -> str:
+    """``B against A``; ``B, C against A`` where there are more."""
+    first, *others = names
+    return f"{', '.join(others)} against {first}"
+
+
+def _sides(args: argparse.Namespace) -> tuple[list[tuple[str, Callable[[], Target]]], Sequence[str]]:
+    """The sides by name, each with what loads it, and what may differ because it is what is compared."""
     if not args.vary:
-        names = [target.name for target in targets]
+        names = list(args.targets)
         if len(set(names)) < len(names):
             names = [f"{name} #{number}" for number, name in enumerate(names, 1)]
-        return device, list(zip(names, targets, strict=True)), ()
+        specs = zip(names, args.targets, strict=True)
+        return [(name, partial(load_spec, args, spec)) for name, spec in specs], ()
+    from referee.device.state import kept_state
+
     name, values = parse_vary(args.vary)
-    target: Target = targets[0]
-    varied = [(f"{name}={value}", target.rebuild(**{name: value})) for value in values]
-    return device, varied, _VARIED_KEYS
+    with kept_state():
+        target = load_spec(args, args.targets[0])
+    if name == "threads" and name not in target.declared:
+        threads = [_whole(value, of=args.vary) for value in values]
+        return [(f"threads={n}", partial(_with_threads, target, n)) for n in threads], (_THREADS_KEY,)
+    return [(f"{name}={value}", partial(target.rebuild, **{name: value})) for value in values], _VARIED_KEYS
+
+
+def _with_threads(target: Target, threads: int) -> Target:
+    """The target built with so many intra-op threads in force."""
+    from referee.device.cpu import set_threads
+
+    set_threads(threads)
+    return target.rebuild()
+
+
+def _whole(text: str, *, of: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(f"--vary {of}: {text!r} is not a number of threads.", hint="Write for example threads=1,2.")
+    return int(text)
 
 
 def parse_vary(text: str) -> tuple[str, Sequence[str]]:
@@ -144,7 +200,7 @@ def compare_in_processes(args: argparse.Namespace) -> Comparison:
         return compare_processes(
             sides,
             processes=args.processes or PROCESSES,
-            name=" against ".join(side.name for side in reversed(sides)),
+            name=title_of([side.name for side in sides]),
             ignoring=(*COMPARED, *ignoring, *args.ignore),
             progress=progress.bench,
         )
@@ -170,7 +226,7 @@ def _process_sides(args: argparse.Namespace) -> Iterator[tuple[list[ProcessSide]
                 ProcessSide(name=f"{name}={value}", command=bench_command(args, args.targets[0], **{name: value}))
                 for value in values
             ],
-            _VARIED_KEYS,
+            (_THREADS_KEY,) if name == "threads" else _VARIED_KEYS,
         )
         return
     yield [ProcessSide(name=target, command=bench_command(args, target)) for target in args.targets], ()
@@ -181,8 +237,9 @@ def bench_command(args: argparse.Namespace, target: str, **overrides: str) -> li
     values = {"batch_size": args.batch_size, "dtype": args.dtype, **parse_params(args), **overrides}
     command = [sys.executable, "-m", "referee", "bench", target, "--json", "-", "--no-progress", "--no-prove"]
     command += ["--device", args.device, "--budget", args.budget]
-    if args.threads:
-        command += ["--threads", str(args.threads)]
+    threads = values.pop("threads", args.threads)
+    if threads:
+        command += ["--threads", str(threads)]
     for name, value in values.items():
         if value is None:
             continue

@@ -11,13 +11,14 @@ from referee.errors import OptionError, PackageMissing
 from referee.units import NS_PER_MS, NS_PER_S, parse_duration_ns
 
 if TYPE_CHECKING:
-    from referee.api import CacheState
     from referee.bench.plan import Plan
     from referee.bench.sweep import Built
     from referee.bench.warmup import FirstCall
+    from referee.callables import CacheState
     from referee.cli.progress import Progress
     from referee.device.observe import Observation
     from referee.device.protocol import Device
+    from referee.device.state import State
     from referee.records.measurement import Measurement, Sweep
     from referee.target import Target
 
@@ -98,17 +99,18 @@ def load_one(args: argparse.Namespace) -> Target:
     """Load the target, or the statement."""
     from referee.target import load_statement
 
-    return load_statement(args.stmt, args.setup) if args.stmt is not None else _load(args, args.target)
+    return load_statement(args.stmt, args.setup) if args.stmt is not None else load_spec(args, args.target)
 
 
 def open_on(args: argparse.Namespace, specs: Sequence[str]) -> tuple[Device, list[Target]]:
     """Open the device, set the threads, and load several targets, all with the same options."""
     parse_params(args)
     device = _open_device(args)
-    return device, [_load(args, spec) for spec in specs]
+    return device, [load_spec(args, spec) for spec in specs]
 
 
-def _load(args: argparse.Namespace, spec: str) -> Target:
+def load_spec(args: argparse.Namespace, spec: str) -> Target:
+    """Load one of several targets, with the options that all of them share."""
     from referee.target import load_target
 
     return load_target(
@@ -133,6 +135,8 @@ class Acquaintance:
 
     first: FirstCall
     seen: Observation
+    state: State
+    """The switches in force as the target left them."""
 
 
 def meet(target: Target, *, device: Device) -> Acquaintance:
@@ -141,17 +145,23 @@ def meet(target: Target, *, device: Device) -> Acquaintance:
     The first call comes before the watching, because it pays first-time costs (compilation, allocation) that are to
     be reported as they are.
     """
+    from dataclasses import replace
+
     from referee.bench.warmup import FirstCall, first_call
     from referee.device.observe import observe
+    from referee.device.state import read_state, switch_findings
     from referee.target import require_output, step_errors
 
+    before = target.before or read_state()
     with step_errors(target.name):
         first = first_call(target.step, device=device)
         require_output(target, first.output)
         # Where NAME itself is the step, loading had to call it and has paid the first-time costs.
         ns = first.ns if target.first_call_ns is None else target.first_call_ns
         first = FirstCall(ns=ns, compiles=first.compiles, output=None)
-        return Acquaintance(first=first, seen=observe(target.step, device))
+        seen, state = observe(target.step, device), read_state()
+        seen = replace(seen, findings=(*seen.findings, *switch_findings(before.moved(state))))
+        return Acquaintance(first=first, seen=seen, state=state)
 
 
 def measure_target(
@@ -168,15 +178,15 @@ def measure_target(
 
     ``prove``: show that the work ran, on steps built anew; ``None``: where building one is quick, and on lazy devices.
     """
-    from referee.api import with_cache_state
     from referee.bench.measure import measure
+    from referee.callables import with_cache_state
     from referee.target import step_errors
 
     with step_errors(target.name), progress.stage(f"measuring {target.name}"):
-        fresh = (lambda: target.rebuild().step) if target.factory and not target.statement else None
+        fresh = fresh_steps(target)
         step, prepare, method, findings = with_cache_state(target.step, cache, fresh, device=device, seen=known.seen)
         if prove is None:
-            prove = _is_quick(fresh, device=device)
+            prove = is_quick(fresh, device=device)
         return measure(
             step,
             device=device,
@@ -194,7 +204,12 @@ def measure_target(
         )
 
 
-def _is_quick(fresh: Callable[[], object] | None, *, device: Device) -> bool:
+def fresh_steps(target: Target) -> Callable[[], Callable[[], object]] | None:
+    """A maker of the target's step on inputs not used before; ``None`` where it cannot be built again."""
+    return (lambda: target.rebuild().step) if target.factory and not target.statement else None
+
+
+def is_quick(fresh: Callable[[], object] | None, *, device: Device) -> bool:
     """Whether some dozens of fresh steps can be built without the user noticing; a lazy device is worth the wait."""
     from referee.device.protocol import Settling
 

@@ -27,8 +27,10 @@ def run(args: argparse.Namespace) -> int:
     check_output_arguments(args)
     from referee.bench.verify import TOLERANCE_FRAC, device_of, parameters_of, plan_of, target_of, verify
     from referee.records.measurement import Measurement
+    from referee.records.provenance import check_keys
     from referee.records.schema import load
 
+    check_keys(args.ignore)
     saved = load(args.result)
     if not isinstance(saved, Measurement):
         raise OptionError(f"{args.result} is a {saved.schema}; only a measurement can be verified.")

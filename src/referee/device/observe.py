@@ -67,6 +67,8 @@ class Observation:
     grad_mode: str = "grad"
     autocast: str = "off"
     autocast_site: str = "nowhere"
+    in_force: Mapping[str, Scalar] = field(default_factory=dict)
+    """The process-wide switches, by their names in provenance, as most of the step's calls met them."""
     compiled: str = "no"
     fill: str = "not read"
     flop: int | None = None
@@ -101,6 +103,7 @@ class Observation:
     def switches(self) -> Mapping[str, Scalar]:
         """The provenance switches as they are inside the step."""
         return {
+            **self.in_force,
             "grad_mode": self.grad_mode,
             "autocast": self.autocast,
             "autocast_site": self.autocast_site,
@@ -187,6 +190,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         grad_mode=_grad_mode(watch, around=grad_mode(torch)),
         autocast=", ".join(inside) or "off",
         autocast_site=_site(around, inside),
+        in_force=_in_force(watch),
         fill=_fill(zero, inputs),
         flop=watch.flop - (0 if redundancy is None else redundancy.flop),
         redundancy=redundancy,
@@ -241,6 +245,14 @@ def _grad_mode(watch: Watch, *, around: str) -> str:
     if watch.backward:
         return "grad"
     return watch.grad_modes.most_common(1)[0][0] if watch.grad_modes else around
+
+
+def _in_force(watch: Watch) -> dict[str, Scalar]:
+    """What a step that sets a switch computes under, even where it puts it back."""
+    if not watch.switches:
+        return {}
+    ((values, _),) = watch.switches.most_common(1)
+    return {path.removeprefix("switches."): value for path, value in values if path.startswith("switches.")}
 
 
 def _site(around: str, inside: list[str]) -> str:

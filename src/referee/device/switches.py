@@ -89,9 +89,10 @@ def read_switches(device_type: str) -> Mapping[str, Scalar]:
     if torch is not None:
         found.update(
             float32_matmul_precision=torch.get_float32_matmul_precision(),
-            tf32_matmul=_read_flag(torch.backends.cuda.matmul, "allow_tf32"),
-            tf32_cudnn=_read_flag(torch.backends.cudnn, "allow_tf32"),
+            tf32_matmul=read_flag(torch.backends.cuda.matmul, "allow_tf32"),
+            tf32_cudnn=read_flag(torch.backends.cudnn, "allow_tf32"),
             cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+            default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
             deterministic=torch.are_deterministic_algorithms_enabled() or bool(torch.backends.cudnn.deterministic),
             grad_mode=grad_mode(torch),
             autocast=autocast(torch, device_type),
@@ -99,7 +100,7 @@ def read_switches(device_type: str) -> Mapping[str, Scalar]:
     return found
 
 
-def _read_flag(module: Any, name: str) -> Scalar:
+def read_flag(module: Any, name: str) -> Scalar:
     """A TF32 flag. torch refuses to read the old flags after the new ones were set differently; then: mixed."""
     try:
         return bool(getattr(module, name))

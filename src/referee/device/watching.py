@@ -17,7 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from referee.device.flops import flop_of
 from referee.device.numbering import Numbering
+from referee.device.state import read_state
 from referee.device.switches import autocast, grad_mode
+from referee.records.finding import Scalar
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +62,8 @@ class Watch:
         self.backward = False
         self.autocast: dict[str, None] = {}
         self.grad_modes: Counter[str] = Counter()
+        self.switches: Counter[tuple[tuple[str, Scalar], ...]] = Counter()
+        """The process-wide switches in force at each call."""
         self.explicit_casts = 0
         """How many explicit conversions of the user's are being carried out just now."""
         self._versions: dict[object, int] = {}
@@ -194,6 +198,7 @@ class FunctionWatch(TorchFunctionMode):  # type: ignore[misc]  # torch is not fo
         name = getattr(func, "__name__", "")
         if name not in _NO_COMPUTING:
             self.watch.grad_modes[grad_mode(torch)] += 1
+            self.watch.switches[tuple(read_state().values.items())] += 1
             for kind in self.device_types:
                 self.watch.autocast[autocast(torch, kind)] = None
             for tensor in tensors_in((args, tuple((kwargs or {}).values()))):

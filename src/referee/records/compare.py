@@ -52,7 +52,7 @@ class Pair:
     differences: tuple[Difference, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison:
     """A comparison (schema ``referee.compare/1``). The ratio is time B / time A: below 1, B is faster.
 
@@ -78,3 +78,15 @@ class Comparison:
     provenance: Provenance
     findings: tuple[Finding, ...] = ()
     schema: str = "referee.compare/1"
+
+    def __repr__(self) -> str:
+        """The answer for each candidate in a line, and the findings that limit it: no samples."""
+        parts = [f"{pair.name}: {_in_words(pair)}" for pair in self.pairs]
+        codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
+        return "; ".join([*parts, *([f"findings: {codes}"] if codes else [])])
+
+
+def _in_words(pair: Pair) -> str:
+    if pair.answer == "cannot-tell" or pair.ratio is None or pair.ci_low is None or pair.ci_high is None:
+        return f"cannot tell ({pair.why})"
+    return f"{pair.answer}, {pair.ratio:.3f}× the time ({pair.ci_low:.3f} to {pair.ci_high:.3f})"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Literal
 
-from referee.errors import ProvenanceError
+from referee.errors import OptionError, ProvenanceError
 from referee.records.finding import Scalar
 
 NOT_READ = "not read"
@@ -116,6 +117,7 @@ _KEYS = (
     Key("switches", "tf32_cudnn", "TF32 allowed in cuDNN"),
     Key("switches", "cudnn_benchmark", "cuDNN algorithm search"),
     Key("switches", "deterministic", "deterministic algorithms"),
+    Key("switches", "default_dtype", "torch.get_default_dtype(): the dtype of tensors made without naming one"),
     Key("switches", "grad_mode", "grad, no_grad or inference_mode around the step"),
     Key("switches", "autocast", "autocast around the step: device and dtype, or off"),
     Key("switches", "autocast_site", "where the autocast context is entered: inside the step, around it, nowhere"),
@@ -212,13 +214,34 @@ class Difference:
     b: Scalar
 
 
+def check_keys(paths: Iterable[str]) -> None:
+    """Refuse a key that nothing states: raises :class:`~referee.errors.OptionError`, with the key that may be meant."""
+    known = ("dtype", "shapes", *REGISTRY)
+    for path in paths:
+        if path in known:
+            continue
+        by_name = [key for key in known if key.rpartition(".")[2] == path.rpartition(".")[2]]
+        close = by_name or get_close_matches(path, known, n=3)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Known are {', '.join(_must_match())}."
+        raise OptionError(f"{path} is no provenance key, so it cannot be ignored.", hint=hint)
+
+
+def _must_match() -> list[str]:
+    return ["dtype", "shapes", *(path for path, key in REGISTRY.items() if key.must_match)]
+
+
 def differences(a: Provenance, b: Provenance, *, ignoring: Collection[str] = ()) -> tuple[Difference, ...]:
     """What else differs? The keys that must match and do not, except those in ``ignoring`` (what is being compared)."""
     found: list[Difference] = []
     for path, left, right in _pairs(a, b):
-        if path not in ignoring and left != right:
+        if path not in ignoring and _without_calls(path, left) != _without_calls(path, right):
             found.append(Difference(path=path, a=left, b=right))
     return tuple(found)
+
+
+def _without_calls(path: str, value: Scalar) -> Scalar:
+    """A statistic without the calls that a block is the mean of: they are a key of their own, which need not match."""
+    return str(value).partition(", each the mean of")[0] if path == "method.statistic" else value
 
 
 def _pairs(a: Provenance, b: Provenance) -> Iterable[tuple[str, Scalar, Scalar]]:

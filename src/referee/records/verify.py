@@ -12,7 +12,7 @@ from referee.records.provenance import Difference, Provenance
 VerifyAnswer = Literal["reproduced", "not-reproduced", "not-comparable", "cannot-tell"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Verification:
     """The outcome (schema ``referee.verify/1``): time here / time saved, and the tolerance it is held against.
 
@@ -33,3 +33,8 @@ class Verification:
     provenance: Provenance
     findings: tuple[Finding, ...] = ()
     schema: str = "referee.verify/1"
+
+    def __repr__(self) -> str:
+        """The answer with its reason in a line, and the findings that limit it: no samples."""
+        codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
+        return f"{self.name}: {self.answer}, {self.why}" + (f"; findings: {codes}" if codes else "")

@@ -80,9 +80,11 @@ def _sentence(comparison: Comparison) -> str:
         point = precise_ratio(comparison.ratio)
         ratio = [f"B is {b}, A is {a}: time B / time A is {point}, {level} interval {interval}."]
     aa = ratio_range(comparison.aa_ratio_low, comparison.aa_ratio_high)
-    floor = f"A against itself read {aa} in this run." if aa else "A was not read against itself in this run."
+    floor = f"A against itself read {aa} in this run." if aa else ""
+    if not aa and any(pair.quads for pair in comparison.pairs):
+        floor = "A was not read against itself in this run."
     parts = why + ratio if comparison.answer == "cannot-tell" else ratio + why
-    return " ".join([*parts, floor])
+    return " ".join(part for part in (*parts, floor) if part)
 
 
 def _pairs(comparison: Comparison) -> tuple[Block, ...]:
@@ -147,7 +149,9 @@ def _side(side: Side, letter: str) -> tuple[str, ...]:
 
 
 def _ratios(pair: Pair, comparison: Comparison) -> tuple[Block, ...]:
-    """The paired ratios in the order taken, and what they are worth."""
+    """The paired ratios in the order taken, and what they are worth; nothing where none was taken."""
+    if not pair.quads:
+        return ()
     facts = (
         Fact(
             label="Ratio",
@@ -159,7 +163,7 @@ def _ratios(pair: Pair, comparison: Comparison) -> tuple[Block, ...]:
             value=f"{pair.clean_quads:,} undisturbed of {pair.quads:,}",
             note=f"worth {format_number(pair.n_eff)} independent ones",
         ),
-        Fact(label="Smallest difference called", value=format_frac(pair.floor_frac)),
+        Fact(label="Smallest difference called", value=format_frac(pair.floor_frac, digits=2)),
         Fact(
             label="A against A",
             value=precise_ratio(comparison.aa_ratio),

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from referee.device.state import State, read_state
 from referee.errors import RefereeError, StepError, TargetError
 from referee.target.code import Code, compile_statement, load_code
 from referee.target.errors import as_step_error
@@ -45,6 +46,8 @@ class Target:
     factory: bool = False
     source_file: str | None = None
     first_call_ns: int | None = None
+    before: State | None = field(default=None, repr=False)
+    """The switches in force before that call, which may have set some."""
     statement: bool = False
     _make: Callable[..., object] | None = field(default=None, repr=False)
     _given: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -147,6 +150,7 @@ def _build(name: str, make: Callable[..., object], *, given: Mapping[str, object
     _refuse_module(name, make)
     parameters = _parameters(Code(spec=name, named=make, source_file=source_file))
     arguments = _arguments(name, parameters, given)
+    before = read_state()
     start_ns = time.perf_counter_ns()
     try:
         made = make(**arguments)
@@ -173,6 +177,7 @@ def _build(name: str, make: Callable[..., object], *, given: Mapping[str, object
         factory=factory,
         source_file=source_file,
         first_call_ns=None if factory else elapsed_ns,
+        before=None if factory else before,
         _make=make,
         _given=dict(given),
     )

@@ -1,0 +1,130 @@
+"""May these sides be compared? What forbids it is found before a quad is taken, and called by its own name.
+
+Each side is made ready with the switches in force that its own factory left, and these are put back before the next
+one is. What is wrong with a side alone (its result is kept, it compiles at every call) comes before what differs
+between two of them, because that is what would have to be mended first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from referee.bench.calibrate import Overhead
+from referee.bench.guards import check_counters
+from referee.bench.loop import run_block
+from referee.bench.plan import Plan, ProgressCallback
+from referee.bench.proof import proof_findings, prove
+from referee.bench.sides import Candidate, Ready, prepare
+from referee.bench.warmup import is_compilation, moved_counters
+from referee.device.protocol import Device
+from referee.device.provenance import MachineMark
+from referee.device.state import kept_state, restore
+from referee.records.finding import Finding
+from referee.records.provenance import NOT_READ, Difference, Provenance, differences
+
+_PROVED_CALL_FRAC = 0.005
+"""Longer calls than this share of the budget are not proved to run: that takes a hundred of them, on each side."""
+
+_UNSEEN = (NOT_READ, "none seen", "no inputs seen")
+"""Values that say that nothing was seen, and not that there is something else."""
+
+
+def make_ready(
+    candidates: Sequence[Candidate],
+    *,
+    device: Device,
+    plan: Plan,
+    overhead: Overhead,
+    before: MachineMark,
+    progress: ProgressCallback,
+) -> list[Ready]:
+    """Each candidate warm, with what is wrong with it alone, under the switches of its own."""
+    ready = []
+    with kept_state() as session:
+        for candidate in candidates:
+            if candidate.state is not None:
+                candidate.state.put()
+            side = prepare(candidate, device=device, plan=plan, overhead=overhead, before=before, progress=progress)
+            side.faults = (*side.faults, *_faults(side, device=device, plan=plan))
+            ready.append(side)
+            restore(session)
+    _give_switches(ready)
+    return ready
+
+
+def _give_switches(ready: Sequence[Ready]) -> None:
+    """Where sides hold different switches each puts its own in force before its blocks, and a call follows untimed."""
+    states = [side.candidate.state for side in ready if side.candidate.state is not None]
+    paths = {difference.path for state in states[1:] for difference in states[0].moved(state)}
+    if len(states) < len(ready) or not paths:
+        return
+    for side in ready:
+        side.switched, side.primed = tuple(sorted(paths)), True
+
+
+def _faults(side: Ready, *, device: Device, plan: Plan) -> tuple[Finding, ...]:
+    """Does this side compile at every call, or does its work not run?"""
+    before = device.counters()
+    run_block(side.candidate.step, device=device, calls=side.calls)
+    moved = {name: by for name, by in moved_counters(before, device.counters()).items() if is_compilation(name)}
+    if moved or side.faults:
+        return check_counters(moved)
+    seen = side.candidate.observation
+    if getattr(seen, "basis", "") == "operators" and not getattr(seen, "ops", True) and getattr(seen, "outputs", ()):
+        return (_nothing_computed(),)
+    if side.candidate.fresh is None or side.call_ns > _PROVED_CALL_FRAC * plan.budget_ns:
+        return ()
+    try:
+        return proof_findings(prove(side.candidate.step, device=device, fresh=side.candidate.fresh), device=device)
+    except Exception:  # noqa: BLE001 - a step built anew may raise where this one did not: then nothing is proved
+        return ()
+
+
+def _nothing_computed() -> Finding:
+    return Finding(
+        code="cached-result",
+        severity="fatal",
+        message="A call returns a tensor without running one operator: its result is kept somewhere.",
+        evidence={"operators": 0},
+        hint="Use the result of every call, and see that none is answered from a cache.",
+    )
+
+
+def what_differs(a: Provenance, b: Provenance, *, ignoring: Collection[str]) -> tuple[Difference, ...]:
+    """The keys that must match and do not; what was not seen or not read on one side is not held against the other."""
+    found = differences(a, b, ignoring=ignoring)
+    return tuple(difference for difference in found if difference.a not in _UNSEEN and difference.b not in _UNSEEN)
+
+
+def findings_of(ready: Sequence[Ready], *, ignoring: Collection[str]) -> list[Finding]:
+    """What was found of each side alone, by its name; a switch that a side sets while it runs forbids the answer."""
+    return [
+        _of_side(finding, side.candidate.name, ignoring=ignoring)
+        for side in ready
+        for finding in (*side.faults, *side.candidate.findings)
+    ]
+
+
+def _of_side(finding: Finding, name: str, *, ignoring: Collection[str]) -> Finding:
+    named = replace(finding, message=f"{name}: {finding.message}", evidence={"side": name, **finding.evidence})
+    if finding.code == "switch-set" and any(path not in ignoring for path in finding.evidence):
+        return replace(
+            named,
+            severity="fatal",
+            message=f"{named.message} They would hold for the other side too.",
+            hint="Set them around the step with a context manager that puts them back, or --ignore them: then each "
+            "side's own are put in force before its blocks.",
+        )
+    return named
+
+
+def why_forbidden(a: str, b: str, forbidden: Sequence[Finding]) -> str:
+    """Why has this pair no answer? What was found of it or of a side of it; else that another one was refused."""
+    for finding in forbidden:
+        if finding.evidence.get("b") == b or finding.evidence.get("side") in (a, b):
+            return finding.message
+    first = forbidden[0]
+    if "b" in first.evidence or "side" in first.evidence:
+        return f"not measured, because another side of this run was refused: {first.message}"
+    return first.message

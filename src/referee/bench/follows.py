@@ -1,0 +1,62 @@
+"""Do a saved measurement's figures follow from its own samples? What was edited by hand, or damaged, does not.
+
+Computed again as :mod:`referee.bench.measure` computes them, from the samples that counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isclose, isfinite
+
+from referee.records.measurement import Measurement
+from referee.stats.interval import median_interval
+from referee.stats.summary import FloatArray, as_array, summarise
+from referee.units import format_ns
+
+_ROUNDING = 1e-6
+"""What writing and reading a number as text may change."""
+
+
+def broken_figures(saved: Measurement) -> tuple[str, ...]:
+    """Which figures do not follow from the samples, each as a sentence's part; empty where all do."""
+    return tuple(_broken(saved))
+
+
+def _broken(saved: Measurement) -> Iterator[str]:
+    samples = as_array(saved.samples_ns)
+    if saved.median_ns is None:
+        stray = [name for name in ("floor_ns", "ci_low_ns", "ci_high_ns") if getattr(saved, name) is not None]
+        if stray:
+            yield f"{stray[0]} stands there without a median_ns"
+        return
+    if len(saved.clean) != samples.size or saved.blocks != samples.size:
+        yield f"{samples.size:,} samples stand beside {len(saved.clean):,} marks and {saved.blocks:,} blocks"
+        return
+    if not all(isfinite(ns) and ns >= 0 for ns in saved.samples_ns):
+        yield "a sample is no time"
+        return
+    usable = _usable(saved, samples)
+    if usable is None:
+        yield f"{saved.n:,} samples are said to count, where {sum(saved.clean):,} of {samples.size:,} are clean"
+        return
+    summary, estimate = summarise(usable), median_interval(usable, level=saved.ci_level)
+    for name, stated, computed in (
+        ("median_ns", saved.median_ns, estimate.point),
+        ("ci_low_ns", saved.ci_low_ns, estimate.low),
+        ("ci_high_ns", saved.ci_high_ns, estimate.high),
+        ("floor_ns", saved.floor_ns, summary.floor),
+        ("p95_ns", saved.p95_ns, summary.p95),
+        ("iqr_ns", saved.iqr_ns, summary.iqr),
+        ("clocks.settled_amortised_ns", saved.clocks.settled_amortised_ns, estimate.point),
+    ):
+        if stated is None or not isclose(stated, computed, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+            yield f"{name} is {format_ns(stated)}, its samples give {format_ns(computed)}"
+
+
+def _usable(saved: Measurement, samples: FloatArray) -> FloatArray | None:
+    """The samples that counted: the clean ones, or all where too few were clean; ``None`` where neither can be."""
+    clean = samples[as_array(saved.clean).astype(bool)]
+    for counted in (clean, samples):
+        if counted.size == saved.n and counted.size:
+            return counted
+    return None

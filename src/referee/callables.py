@@ -1,0 +1,202 @@
+"""What are callables at hand, as a live measurement wants them? Their name, device, twins, cache state and threads."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from referee.bench.plan import Plan
+from referee.errors import OptionError
+from referee.records.finding import Finding, Scalar
+from referee.records.measurement import Measurement
+from referee.units import format_bytes, parse_duration_ns
+
+if TYPE_CHECKING:
+    from referee.bench.sides import Candidate
+    from referee.bench.sweep import Built
+    from referee.device.observe import Observation
+    from referee.device.protocol import Device
+    from referee.device.state import State
+
+_COPIED_BYTES = 32 * 1024 * 1024
+"""Arguments larger than this are not copied to prove that the work ran: some fifty copies live at once."""
+
+Step = Callable[[], object]
+CacheState = Literal["warm", "flushed", "rotated"]
+
+
+def name_of(f: Callable[..., object]) -> str:
+    """What a callable is called in a result: its own name, that of what it wraps, or its type's."""
+    inner: Any = f
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name = getattr(inner, "__name__", None) or type(inner).__name__
+    return "step" if name == "<lambda>" else str(name)
+
+
+def plan_for(budget: str | float) -> Plan:
+    """The plan within ``budget``: a duration, or a number of seconds."""
+    try:
+        budget_ns = parse_duration_ns(str(budget))
+    except ValueError as error:
+        raise OptionError(f"budget: {error}.") from error
+    plan = Plan()
+    return replace(plan, budget_ns=budget_ns, min_ns=min(plan.min_ns, budget_ns))
+
+
+def open_for(device: str | None, step: Step, args: Sequence[Any]) -> Device:
+    """The device named, else the one the arguments live on, else the one the step's output lives on."""
+    from referee.device.registry import open_device
+
+    if device is not None:
+        return open_device(device)
+    return open_device(_lives_on(args) or _lives_on(step()) or "cpu")
+
+
+def _lives_on(value: object) -> str | None:
+    """The device of the first tensor in ``value`` that is not on the CPU; ``cpu`` if all are, ``None`` if none is."""
+    from referee.device.settle import find_leaves
+
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return None
+    tensors = find_leaves(value, torch.Tensor)
+    return next((str(t.device) for t in tensors if not t.is_cpu), "cpu" if tensors else None)
+
+
+def observe_since(before: State, step: Step, device: Device) -> Observation:
+    """What a call of ``step`` does, with the switches that it has set for the whole process since ``before``."""
+    from referee.device.observe import observe
+    from referee.device.state import read_state, switch_findings
+
+    seen = observe(step, device)
+    return replace(seen, findings=(*seen.findings, *switch_findings(before.moved(read_state()))))
+
+
+def build_point(step: Step, *, device: Device, items: float | None) -> Built:
+    """A step of a sweep or of a set of shapes, met."""
+    from referee.bench.sweep import Built
+    from referee.bench.warmup import first_call
+    from referee.device.state import read_state
+
+    before = read_state()
+    first = first_call(step, device=device)
+    seen = observe_since(before, step, device)
+    return Built(
+        step=step,
+        first=replace(first, output=None),
+        observation=seen,
+        items_per_call=items,
+        findings=seen.findings,
+        method=seen.method,
+        switches=seen.switches,
+    )
+
+
+def meet_candidate(name: str, f: Callable[..., object], args: Sequence[Any], *, device: Device) -> Candidate:
+    """One side of a comparison, met; the switches that it sets are kept with it, and not left to the next one."""
+    from referee.bench.sides import Candidate
+    from referee.bench.warmup import first_call
+    from referee.device.state import kept_state, read_state
+
+    step = functools.partial(f, *args)
+    with kept_state() as session:
+        first = replace(first_call(step, device=device), output=None)
+        seen = observe_since(session, step, device)
+        return Candidate(
+            name=name,
+            step=step,
+            first=first,
+            observation=seen,
+            method=seen.method,
+            switches=seen.switches,
+            findings=seen.findings,
+            state=read_state(),
+            fresh=twin_of(f, args, {}),
+        )
+
+
+def twin_of(f: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Step] | None:
+    """A maker of the same call on copies of its arguments; ``None`` where they are none, too large, or not copyable."""
+    if (not args and not kwargs) or _tensor_bytes((args, kwargs)) > _COPIED_BYTES:
+        return None
+    try:
+        copy.deepcopy((args, kwargs))
+    except (RuntimeError, TypeError, NotImplementedError):  # results of autograd, locks, handles
+        return None
+
+    def make() -> Step:
+        own_args, own_kwargs = copy.deepcopy((args, kwargs))
+        return functools.partial(f, *own_args, **own_kwargs)
+
+    return make
+
+
+def _tensor_bytes(value: object) -> int:
+    """How much memory the tensors in ``value`` take."""
+    from referee.device.settle import find_leaves
+
+    torch: Any = sys.modules.get("torch")
+    return 0 if torch is None else sum(t.numel() * t.element_size() for t in find_leaves(value, torch.Tensor))
+
+
+def with_cache_state(
+    step: Step, cache: CacheState, twin: Callable[[], Step] | None, *, device: Device, seen: Observation
+) -> tuple[Step, Callable[[], None] | None, dict[str, Scalar], tuple[Finding, ...]]:
+    """The step, what prepares each call, what provenance says of it, and what is wrong with it."""
+    if cache == "warm":
+        return step, None, {}, ()
+    from referee.device.cache import Flusher, cache_bytes, rotate, working_set_bytes
+
+    if cache == "flushed":
+        flusher = Flusher(device)
+        checked = flusher.check()
+        state: dict[str, Scalar] = {"cache_state": f"flushed ({format_bytes(flusher.cache_bytes)} cache)"}
+        if checked.works:
+            return step, flusher.flush_and_wait, state, ()
+        finding = Finding(
+            code="cache-state",
+            severity="warning",
+            message="The flush makes no difference to a re-read that fits the cache: the state may be warm.",
+            evidence={"warm_ns": checked.warm_ns, "flushed_ns": checked.flushed_ns, "read_bytes": checked.read_bytes},
+            hint="Measure with inputs larger than the cache.",
+        )
+        return step, flusher.flush_and_wait, state, (finding,)
+    if cache != "rotated":
+        raise OptionError(f"{cache!r} is no cache state.", hint="Known are warm, flushed, rotated.")
+    if twin is None:
+        raise OptionError("Arguments that cannot be copied cannot be rotated.", hint='Use cache="flushed".')
+    rotation = rotate(twin, working_set=working_set_bytes(seen.shapes), cache=cache_bytes(device))
+    return rotation.step, None, {"cache_state": f"rotated over {rotation.copies} copies"}, ()
+
+
+def with_memory(found: Measurement, step: Step, *, device: Device) -> Measurement:
+    """The measurement with peak and requests of memory, counted in a pass of its own."""
+    from referee.device.memory import measure_memory
+
+    use = measure_memory(step, device)
+    return replace(found, peak_bytes=use.peak_bytes, allocations=use.allocations)
+
+
+@contextmanager
+def with_threads(threads: int | None) -> Iterator[None]:
+    """Compute with so many threads, and with as many as before afterwards."""
+    if threads is None:
+        yield
+        return
+    if threads < 1:
+        raise OptionError("At least one thread computes.")
+    from referee.device.cpu import set_threads
+    from referee.device.host import load_torch
+
+    before = load_torch().get_num_threads()
+    set_threads(threads)
+    try:
+        yield
+    finally:
+        set_threads(before)
