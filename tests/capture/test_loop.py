@@ -83,6 +83,39 @@ class TestLoop:
         assert steps_in(path) == [0, 1]
         assert any(e.get("name") == "incomplete iteration 2" for e in events(path))
 
+    def test_a_loop_that_changes_the_directory_writes_where_it_was_told_to(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with Capture(out_dir="out", name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=1, active=1)) as taken:
+            for _ in taken.over(range(3)):
+                torch.ones(2)
+                monkeypatch.chdir("/")
+        assert steps_in(tmp_path / "out" / "loop.0.pt.trace.json.gz") == [1]
+        assert (tmp_path / "out" / "loop.capture.json").exists()
+
+    def test_a_folder_that_the_loop_removes_is_made_again(self, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        with Capture(out_dir=out, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=1, active=1)) as taken:
+            for number in taken.over(range(3)):
+                torch.ones(2)
+                if number == 0:
+                    out.rmdir()
+        assert steps_in(out / "loop.0.pt.trace.json.gz") == [1]
+
+    def test_a_folder_that_cannot_be_made_again_is_one_sentence(self, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        taken = Capture(out_dir=out, name="loop", calibrate=False, plan=Plan.of(wait=0, warmup=1, active=1))
+
+        def loop() -> Iterator[int]:
+            yield 0
+            out.rmdir()
+            out.write_text("something else")
+            yield from range(3)
+
+        with pytest.raises(UserError, match="cannot be written: File exists"):
+            run_loop(taken, loop())
+
     def test_a_step_outside_the_block_is_one_sentence_before_and_nothing_after(self, tmp_path: Path) -> None:
         taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=3, warmup=0, active=1))
         with pytest.raises(UserError, match="before the capture began"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from referee.capture import Plan
 from referee.capture.export import ENDING, Place
+from referee.capture.torch_window import TorchWindow
 from referee.errors import StepError, UserError
 from referee.records.provenance_file import SUFFIX
 
@@ -32,7 +35,7 @@ def test_a_capture_replaces_the_one_of_the_same_name_as_a_whole_and_says_so(tmp_
 
 
 def test_what_a_killed_capture_left_half_written_is_cleared(tmp_path: Path) -> None:
-    for name in (".t.abc.partial", ".t.capture.json.abc", ".u.abc.partial"):
+    for name in (".t.abc.partial", ".t.abc.partial.tmp", ".t.capture.json.abc", ".u.abc.partial"):
         (tmp_path / name).write_text("")
     Place(folder=tmp_path, name="t").prepare()
     assert [path.name for path in tmp_path.iterdir()] == [".u.abc.partial"]
@@ -48,6 +51,23 @@ def test_a_capture_that_records_nothing_replaces_nothing(tmp_path: Path) -> None
         take(fails, tmp_path)
     assert names(tmp_path) == [Path(file.path).name for file in kept.files]
     assert (tmp_path / "t.capture.json").exists()
+
+
+def test_a_trace_that_cannot_be_written_replaces_nothing_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = take(add_step(), tmp_path, plan=Plan.of(repeat=2))
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def export(self: TorchWindow, path: Path) -> None:
+        Path(f"{path}.tmp").write_text("as far as the disk went")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(TorchWindow, "export", export)
+    with pytest.raises(UserError, match="cannot be written: No space left on device"):
+        take(add_step(), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert [steps_in(file.path) for file in kept.files] == [list(file.iterations) for file in kept.files]
 
 
 @pytest.mark.parametrize("number", [0, 7])

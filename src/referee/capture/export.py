@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -29,6 +31,7 @@ from referee.records.schema import write_atomically
 ENDING = ".pt.trace.json.gz"
 _BESIDE = ("memory.json", "folded", "flops.json", "memory_snapshot.pickle")
 _PARTIAL = ".partial"
+_KINETO_UNFINISHED = ".tmp"
 _COMPRESSION_LEVEL = 2
 """isal's levels run from 0 to 3; 3 took six times as long as 2 to save another 3 % (on a Kineto trace of 11 MB)."""
 
@@ -68,7 +71,8 @@ class Place:
             raise UserError(
                 f"Nothing can be written to the folder {self.folder}: {error.strerror}.", hint="Name another folder."
             ) from error
-        for partial in (f"*{_PARTIAL}", "capture.json.*"):
+        # Kineto writes a file of its own beside the one it is told, and leaves it where the disk is full.
+        for partial in (f"*{_PARTIAL}", f"*{_PARTIAL}{_KINETO_UNFINISHED}", "capture.json.*"):
             for left in self.folder.glob(f".{escape(self.stem)}.{partial}"):
                 left.unlink(missing_ok=True)
         for trace in self._earlier():
@@ -105,28 +109,34 @@ class Place:
         return self.rank == 0 and (rank is None or rank >= self.world_size)
 
 
-def write_cycle(window: TorchWindow, recorded: Recorded, *, place: Place, provenance: Provenance) -> CaptureFile:
-    """Export the cycle that ``window`` saw, with its provenance beside it, and check what was written."""
+def write_cycle(
+    window: TorchWindow,
+    recorded: Recorded,
+    *,
+    place: Place,
+    provenance: Provenance,
+    before_placing: Callable[[], None] = lambda: None,
+) -> CaptureFile:
+    """Export the cycle that ``window`` saw, with its provenance beside it, and check what was written.
+
+    ``before_placing`` is called when the trace is whole and on disk, so that what it replaces is not lost to a trace
+    that cannot be written. Raises :class:`~referee.errors.UserError` if it cannot.
+    """
     target = place.trace(recorded.number)
-    handle, name = tempfile.mkstemp(dir=place.folder, prefix=f".{place.stem}.", suffix=_PARTIAL)
-    os.close(handle)
-    partial = Path(name)
     try:
-        window.export(partial)
-        text = _mark_incomplete(partial.read_bytes(), recorded.incomplete)
-        size = _compress_into(partial, text)
-        file = decode(text)
-        # Never the new provenance beside an old trace: the old one goes first.
-        target.unlink(missing_ok=True)
-        save_provenance(provenance, target)
-        beside = _write_beside(window, file, place=place, cycle=recorded.number)
-        os.replace(partial, target)
+        with _partial_file(place) as partial:
+            window.export(partial)
+            text = _mark_incomplete(partial.read_bytes(), recorded.incomplete)
+            size = _compress_into(partial, text)
+            file = decode(text)
+            before_placing()
+            # Never the new provenance beside an old trace: the old one goes first.
+            target.unlink(missing_ok=True)
+            save_provenance(provenance, target)
+            beside = _write_beside(window, file, place=place, cycle=recorded.number)
+            os.replace(partial, target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UserError(f"The trace {target} cannot be written: {error.strerror}.") from error
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
     return CaptureFile(
         path=os.fspath(target),
         iterations=recorded.iterations,
@@ -135,6 +145,22 @@ def write_cycle(window: TorchWindow, recorded: Recorded, *, place: Place, proven
         memory_growth_bytes=window.memory_growth_bytes,
         beside=beside,
     )
+
+
+@contextmanager
+def _partial_file(place: Place) -> Iterator[Path]:
+    """An empty file that no reader takes for a trace; what is still of it at the end is removed, Kineto's own too.
+
+    The folder is made again where the loop has removed it.
+    """
+    place.folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=place.folder, prefix=f".{place.stem}.", suffix=_PARTIAL)
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        for left in (name, name + _KINETO_UNFINISHED):
+            Path(left).unlink(missing_ok=True)
 
 
 def _write_beside(window: TorchWindow, file: TraceFile | None, *, place: Place, cycle: int) -> tuple[str, ...]:
@@ -159,16 +185,15 @@ def _write_beside(window: TorchWindow, file: TraceFile | None, *, place: Place, 
 
 def write_memory(window: TorchWindow, *, place: Place, cycle: int) -> str | None:
     """Write the memory timeline of a window that recorded memory alone, beside the trace of ``cycle``; its path."""
-    handle, name = tempfile.mkstemp(dir=place.folder, prefix=f".{place.stem}.", suffix=_PARTIAL)
-    os.close(handle)
+    target = place.beside(cycle, "memory.json")
     try:
-        window.export(Path(name))
-        file = decode(Path(name).read_bytes())
-    finally:
-        Path(name).unlink(missing_ok=True)
+        with _partial_file(place) as partial:
+            window.export(partial)
+            file = decode(partial.read_bytes())
+    except OSError as error:
+        raise UserError(f"The memory timeline {target} cannot be written: {error.strerror}.") from error
     if file is None:
         return None
-    target = place.beside(cycle, "memory.json")
     write_atomically(timelines_json(memory_timelines(file)), target)
     return os.fspath(target)
 

@@ -83,6 +83,8 @@ class Session:
         calibrate: bool = True,
         unstepped_hint: str = "In a loop of your own, call step() on the capture at the end of each iteration.",
     ) -> None:
+        # The loop may change the directory before anything is written.
+        place = replace(place, folder=place.folder.absolute())
         self._job = find_job()
         if self._job is not None:
             place = replace(place, rank=self._job.rank, world_size=self._job.world_size)
@@ -116,9 +118,12 @@ class Session:
 
     def _write(self, recorded: Recorded, window: Window) -> None:
         assert isinstance(window, TorchWindow)
-        if not self.files:
-            self._replaced = self.place.clear()
-        file = write_cycle(window, recorded, place=self.place, provenance=self._provenance)
+        first = not self.files
+
+        def make_room() -> None:
+            self._replaced = self.place.clear() if first else self._replaced
+
+        file = write_cycle(window, recorded, place=self.place, provenance=self._provenance, before_placing=make_room)
         self.files.append(file)
         self._step_ns += recorded.step_ns
         # Should the process be killed, or end without a word, this is what the traces' reader is told.

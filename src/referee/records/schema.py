@@ -159,8 +159,8 @@ def write_atomically(content: bytes, path: str | os.PathLike[str]) -> None:
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, target)
     except OSError as error:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
         raise
