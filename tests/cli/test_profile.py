@@ -146,3 +146,63 @@ def test_a_script_of_which_nothing_was_recorded_is_no_answer(
     assert shown.out == ""
     assert said in shown.err
     assert "call step()" not in shown.err
+
+
+LOOP = SHORT.replace("range(3)", "range(30)")
+FOREIGN = [
+    (["--dtype", "bfloat16"], "--dtype belongs to a target"),
+    (["--batch-size", "4"], "--batch-size belongs to a target"),
+    (["--param", "a=1"], "--param belongs to a target"),
+    (["--threads", "1"], "--threads belongs to a target"),
+    (["--setup", "x = 1"], "--setup belongs to a target"),
+    (["--iterations", "5", "--run-to-end"], "contradict each other"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), FOREIGN, ids=[said for _, said in FOREIGN])
+@pytest.mark.parametrize("plan", [[], ["--plan"]], ids=["run", "plan"])
+def test_an_option_that_says_nothing_to_a_script_is_refused(
+    words: list[str], said: str, plan: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LOOP)
+    assert main(["profile", str(script), "--out", str(tmp_path / "out"), *words, *plan]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, len(shown.err.splitlines())) == ("", 1)
+    assert said in shown.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", [["--boundary", "optimizer"], ["--run-to-end"]], ids=["boundary", "to the end"])
+def test_an_option_that_says_nothing_to_a_target_is_refused(
+    words: list[str], target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", target, *words]) == 2
+    assert f"{words[0]} belongs to a script" in capsys.readouterr().err
+
+
+def test_iterations_stop_a_script_and_need_no_end_of_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LOOP)
+    words = ["profile", str(script), "--wait=1", "--warmup=0", "--active=1", "--repeat=0", "--iterations=5"]
+    words += ["--no-calibrate", "--out", str(tmp_path / "out")]
+    assert main([*words, "--plan"]) == 0
+    planned = capsys.readouterr().out
+    assert "file 2: iteration 3 of 5" in planned
+    assert "not known: a script is not run for a plan" in planned
+    capture = answer(*words, capsys=capsys)["capture"]
+    assert capture["iterations_run"] == 5
+    assert [file["iterations"] for file in capture["files"]] == [[1], [3]]
+    (stopped,) = (finding for finding in capture["findings"] if finding["code"] == "script-stopped")
+    assert "was stopped after iteration 4 (the first is iteration 0): as it was told to be." in stopped["message"]
+
+
+def test_a_script_whose_loop_runs_in_other_processes_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text('import subprocess, sys\nsubprocess.run([sys.executable, "-c", "pass"], check=True)\n')
+    assert main(["profile", str(script), "--out", str(tmp_path / "out")]) == 2
+    assert "It ran other processes" in capsys.readouterr().err

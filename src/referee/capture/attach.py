@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -23,6 +24,9 @@ from referee.records.capture import Capture, CaptureOptions
 from referee.records.finding import Finding
 
 _NAME_IT = "Name what ends an iteration (--boundary): optimizer:CLASS, module:CLASS or function:NAME."
+_OTHERS = (
+    f"It ran other processes, and what runs in them is not seen: profile their script by itself. Otherwise: {_NAME_IT}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ def attach(
     boundary: str = "auto",
     options: CaptureOptions = CaptureOptions(),  # noqa: B008  # frozen
     run_to_end: bool = False,
+    iterations: int | None = None,
     calibrate: bool = True,
     finish: Callable[[Capture], int] | None = None,
 ) -> Capture:
@@ -51,8 +56,8 @@ def attach(
 
     What an iteration is is found (see :mod:`referee.capture.boundary`) or named with ``boundary``; the finding
     ``step-guessed`` says what was taken. Whatever the script does before its first iteration ends counts as iteration
-    0. The script is stopped when the plan is complete, unless ``run_to_end``. ``device`` is whose activity is recorded
-    beside the CPU's; ``auto`` takes the GPU where there is one.
+    0. The script is stopped when the plan is complete, or after ``iterations``, unless ``run_to_end``. ``device`` is
+    whose activity is recorded beside the CPU's; ``auto`` takes the GPU where there is one.
 
     ``finish(capture)`` gives the answer and the exit status where the process must end inside the script: it called
     ``os._exit``, or swallowed what was to stop it, or its loop runs in a thread. Without it ``os._exit`` ends the
@@ -78,7 +83,7 @@ def attach(
     )
     # The script may open a profiler before the first window does.
     quiet_kineto()
-    last = None if run_to_end else plan.needed()
+    last = None if run_to_end else iterations or plan.needed()
     run = _Attached(path, session=session, boundary=step, last=last, finish=finish)
     return run.close(ended_by=run.execute(code, args))
 
@@ -110,6 +115,7 @@ class _Attached:
         self.session, self._path, self._boundary = session, path, boundary
         self._last, self._finish = last, finish
         self._process = os.getpid()
+        self._seconds_in_others = _seconds_in_others()
         self._took = ""
         self._stopped_after: int | None = None
         self._went_on = False
@@ -157,14 +163,31 @@ class _Attached:
             raise self._error
         findings: list[Finding] = []
         if not self._took:
-            findings.append(_never_stepped(self._path, self._boundary, ended_by))
+            others = _seconds_in_others() > self._seconds_in_others
+            findings.append(_never_stepped(self._path, self._boundary, ended_by, others=others))
         elif not self._boundary.name:
             findings.append(_guessed(self._path, self._took, self.session.recorder.iteration))
         if self._stopped_after is not None:
-            findings.append(_stopped(self._path, self._stopped_after, went_on=self._went_on))
+            findings.append(self._stopped(self._stopped_after))
         if self._exited[0]:
             findings.append(_exited(self._path, *self._exited, ran=self.session.recorder.iteration))
         return self.session.close(ended_by=ended_by, findings=tuple(findings))
+
+    def _stopped(self, after: int) -> Finding:
+        needed = self.session.plan.needed()
+        why = (
+            "everything planned was recorded" if needed is not None and after + 1 >= needed else "as it was told to be"
+        )
+        stopped = f"was stopped after iteration {after} (the first is iteration 0): {why}."
+        if self._went_on:
+            stopped = f"was to be stopped after iteration {after}, but caught what should have stopped it and ran on."
+        return Finding(
+            code="script-stopped",
+            severity="info",
+            message=f"{self._path.name} {stopped}",
+            evidence={"after_iteration": after},
+            hint="To have it run to its end: --run-to-end.",
+        )
 
     def _step(self) -> None:
         recorder = self.session.recorder
@@ -248,7 +271,13 @@ def _guessed(path: Path, took: str, iterations: int) -> Finding:
     )
 
 
-def _never_stepped(path: Path, boundary: Boundary, ended_by: str) -> Finding:
+def _seconds_in_others() -> float:
+    """The CPU time of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _never_stepped(path: Path, boundary: Boundary, ended_by: str, *, others: bool) -> Finding:
     looked_for = {
         "optimizer": f"{boundary.name or 'an optimizer'} never stepped",
         "module": f"no module {boundary.name} was called" if boundary.name else "no module was called",
@@ -258,21 +287,8 @@ def _never_stepped(path: Path, boundary: Boundary, ended_by: str) -> Finding:
         code="step-missing",
         severity="warning",
         message=f"No iteration was found in {path.name}: {looked_for}{f' until {ended_by}' if ended_by else ''}.",
-        evidence={"boundary": boundary.kind},
-        hint=_NAME_IT,
-    )
-
-
-def _stopped(path: Path, after: int, *, went_on: bool) -> Finding:
-    stopped = f"was stopped after iteration {after} (the first is iteration 0): everything planned was recorded."
-    if went_on:
-        stopped = f"was to be stopped after iteration {after}, but caught what should have stopped it and ran on."
-    return Finding(
-        code="script-stopped",
-        severity="info",
-        message=f"{path.name} {stopped}",
-        evidence={"after_iteration": after},
-        hint="To have it run to its end: --run-to-end.",
+        evidence={"boundary": boundary.kind, "other_processes": others},
+        hint=_OTHERS if others else _NAME_IT,
     )
 
 

@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         schedule.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
     schedule.add_argument("--skip-first-wait", action="store_true", help="let the first cycle begin without waiting")
     schedule.add_argument("--steps", metavar="A,B,…", help="record from these iterations on, instead of in cycles")
-    schedule.add_argument("--iterations", type=int, metavar="N", help="how often the step runs (default: as planned)")
+    schedule.add_argument("--iterations", type=int, metavar="N", help="how often the step runs, or where a "
+                          "script is stopped (default: as planned)")  # fmt: skip
     schedule.add_argument(
         "--plan",
         action="store_true",
@@ -67,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.costs:
         return show_costs()
     script = args.target is not None and args.target.endswith(".py")
-    if args.after and not script:
-        raise OptionError("Arguments after -- belong to a script, FILE.py.", hint="A target takes --param NAME=VALUE.")
+    refuse_foreign_options(args, script=script)
     if args.plan:
         return show_plan(plan, args, options=options, script=script)
     plan.length(args.iterations)  # refuses a plan that records nothing, before anything is loaded
@@ -88,6 +88,28 @@ def run(args: argparse.Namespace) -> int:
         progress=Progress(enabled=not args.no_progress),
     )
     return answer(capture, args, name=target.name)
+
+
+def refuse_foreign_options(args: argparse.Namespace, *, script: bool) -> None:
+    """Refuse what says nothing to a script, or to a target: an option that is passed over in silence misleads."""
+    if not script:
+        if args.after:
+            hint = "A target takes --param NAME=VALUE."
+            raise OptionError("Arguments after -- belong to a script, FILE.py.", hint=hint)
+        if args.boundary != "auto" or args.run_to_end:
+            option = "--boundary" if args.boundary != "auto" else "--run-to-end"
+            raise OptionError(f"{option} belongs to a script, FILE.py.", hint="A target's step is one iteration.")
+        return
+    values = (args.stmt, args.setup, args.dtype, args.batch_size, args.param, args.threads)
+    options = ("--stmt", "--setup", "--dtype", "--batch-size", "--param", "--threads")
+    given = [option for option, value in zip(options, values, strict=True) if value]
+    if given:
+        raise OptionError(
+            f"{given[0]} belongs to a target, FILE.py:NAME; a script sets that for itself.",
+            hint="What stands after -- is handed to the script.",
+        )
+    if args.iterations is not None and args.run_to_end:
+        raise OptionError("--iterations and --run-to-end contradict each other.", hint="Give one of them.")
 
 
 def answer(capture: Capture, args: argparse.Namespace, *, name: str) -> int:
@@ -145,6 +167,8 @@ def show_plan(plan: Plan, args: argparse.Namespace, *, options: CaptureOptions, 
         sys.stdout.write(f"file {number}: iteration {cycle[0]}{last} of {length} (the first is iteration 0)\n")
     if options.spoils_memory:
         sys.stdout.write(memory_apart(plan, script=script))
+    if script:
+        sys.stdout.write("its size and memory are not known: a script is not run for a plan\n")
     if script or (args.target is None and args.stmt is None):
         return 0
     device, target = open_live(args)
@@ -222,6 +246,7 @@ def record_script(args: argparse.Namespace, *, plan: Plan, options: CaptureOptio
         boundary=args.boundary,
         options=options,
         run_to_end=args.run_to_end,
+        iterations=args.iterations,
         calibrate=not args.no_calibrate,
         finish=lambda capture: _last_answer(capture, args),
     )
