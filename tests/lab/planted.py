@@ -45,7 +45,11 @@ AS_CLAIMED = {BINDING: 1_500.0, RESOLUTION: 700.0, DISPATCH: 300.0, AUTOGRAD: 1_
 
 
 def anatomy(
-    *, key_set_ns: float | None = 12.0, contended_ns: float = 35.0, instead: Mapping[str, float] | None = None
+    *,
+    key_set_ns: float | None = 12.0,
+    key_set_within_ns: float = 0.0,
+    contended_ns: float = 35.0,
+    instead: Mapping[str, float] | None = None,
 ) -> Any:
     """An anatomy in which every part is as the course has it, but for the layers in ``instead``."""
     costs = {**AS_CLAIMED, **(instead or {})}
@@ -55,11 +59,17 @@ def anatomy(
         for name, ns in shared.items()
     ]
     stages = tuple(stage(layer, layer, ns) for layer, ns in costs.items())
-    return SimpleNamespace(stages=stages, per_tensor_ns=key_set_ns, variants=tuple(variants))
+    return SimpleNamespace(stages=stages, variants=tuple(variants), **key_set(key_set_ns, key_set_within_ns))
+
+
+def key_set(ns: float | None, within_ns: float = 0.0) -> dict[str, float | None]:
+    """What an anatomy says of one more tensor, give or take ``within_ns``."""
+    low, high = (None if ns is None else ns + by for by in (-within_ns, within_ns))
+    return {"per_tensor_ns": ns, "per_tensor_low_ns": low, "per_tensor_high_ns": high}
 
 
 def no_anatomy(*_: Any, **__: Any) -> Any:
-    return SimpleNamespace(stages=(), per_tensor_ns=None, variants=())
+    return SimpleNamespace(stages=(), variants=(), **key_set(None))
 
 
 def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:

@@ -12,7 +12,7 @@ from referee.anatomy.stages import ALLOCATION, AUTOGRAD, DISPATCH
 from referee.device.fake import FakeSync
 from referee.lab.eager import redispatch
 
-from .planted import anatomy, laboratory, no_anatomy, planted, planted_models, row, stage
+from .planted import anatomy, key_set, laboratory, no_anatomy, planted, planted_models, row, stage
 
 
 @pytest.mark.parametrize(("each_ns", "outcome"), [(1_000, "differs"), (5_000, "holds"), (20_000, "differs")])
@@ -29,12 +29,14 @@ def test_the_stages_are_those_of_the_anatomy() -> None:
         stage("dispatch: CPU", DISPATCH, 60.0),
         stage("allocation", ALLOCATION, 700.0),
     )
-    known = SimpleNamespace(stages=stages, per_tensor_ns=None, variants=())
+    known = SimpleNamespace(stages=stages, variants=(), **key_set(None))
     found = row("E1", laboratory(device, operators=planted(device, add=5_000), take_apart=lambda *_, **__: known))
     assert found.outcome == "differs"
     assert "Keys and jump: 100 ns is below the 200 ns that the claim allows." in found.why
     assert "Autograd node, which the claim gives a figure for, could not be measured." in found.why
-    assert "keys and jump 100 ns (claimed 0.2 to 0.5 µs)" in found.why
+    (keys,) = (part for part in found.parts if part.name == "keys and jump")
+    assert (keys.measured, keys.low, keys.high, keys.outcome) == (100, 100, 100, "differs")
+    assert (keys.claimed_low, keys.claimed_high) == (200, 500)
     assert (found.figures or {})["allocator hit (ns)"] == 700
 
 
@@ -63,6 +65,26 @@ def test_a_thousand_operators_cost_what_was_planted(each_ns: int, outcome: str) 
     found = row("E3", laboratory(device, operators=planted(device, add=each_ns)))
     assert found.measured == pytest.approx(1_000 * each_ns, rel=0.01)
     assert found.outcome == outcome
+
+
+@pytest.mark.parametrize(("per_element_ns", "outcome"), [(0, "holds"), (1, "holds"), (30, "differs")])
+def test_a_thousand_operators_must_not_grow_with_their_size(per_element_ns: int, outcome: str) -> None:
+    """An add takes 7.5 µs and what was planted for each element."""
+    device = FakeSync()
+    names = SimpleNamespace(randn=lambda size: size, add=lambda _, x: device.run(host_ns=7_500 + per_element_ns * x))
+    found = row("E3", laboratory(device, operators=names))
+    (part,) = found.parts
+    ratio = (7_500 + 256 * per_element_ns) / (7_500 + 16 * per_element_ns)
+    assert (part.measured, part.outcome) == (pytest.approx(ratio, rel=0.01), outcome)
+    assert found.outcome == outcome
+
+
+@pytest.mark.parametrize(("within_ns", "outcome"), [(0.5, "holds"), (4.0, "cannot-tell")])
+def test_the_key_set_counts_with_its_interval(within_ns: float, outcome: str) -> None:
+    device = FakeSync()
+    known = anatomy(key_set_ns=12.0, key_set_within_ns=within_ns)
+    names = planted(device, neg=900, addcmul=950)
+    assert row("E20", laboratory(device, operators=names, take_apart=lambda *_, **__: known)).outcome == outcome
 
 
 @pytest.mark.parametrize(("tape_ns", "outcome"), [(0, "differs"), (2_000, "holds"), (5_000, "differs")])

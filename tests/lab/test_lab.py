@@ -83,6 +83,7 @@ def test_an_interval_in_the_range_holds_outside_differs_and_across_a_bound_leave
     found = judge(claim, Reading(value=(low + high) / 2, low=low, high=high), basis="live")
     assert found.outcome == outcome
     assert ("likely: a reason" in found.why) == (outcome == "differs")
+    assert ("Even the near end of the interval, " in found.why) == (outcome == "differs")
 
 
 @pytest.mark.parametrize(
@@ -101,8 +102,28 @@ def test_a_part_counts_as_the_number_does(low: float | None, high: float | None,
     found = judge(claim, Reading(value=2.5, low=2.4, high=2.6, parts=(part,)), basis="live")
     assert found.outcome == outcome
     assert ("A part" in found.why) == (outcome != "holds")
+    assert [(part.name, part.outcome) for part in found.parts] == [("a part", outcome)]
     wrong = judge(claim, Reading(value=1.5, low=1.4, high=1.6, parts=(part,)), basis="live")
     assert wrong.outcome == "differs"
+
+
+def test_every_part_is_shown_with_its_interval_its_range_and_its_outcome() -> None:
+    parts = (
+        Part(name="one", claimed_low=2.0, claimed_high=inf, value=5.0, low=4.0, high=6.0, unit="ratio"),
+        Part(name="another", claimed_low=200.0, claimed_high=500.0),
+    )
+    judged = judge(BY_ID["M4"], Reading(value=2.5, low=2.4, high=2.6, parts=parts), basis="live")
+    report = replace(some_report(), rows=(judged,))
+    flat = " ".join(render_text(compose(report), width=100, color=False).split())
+    assert (
+        "Its other figures: one: 5.00× (interval 4.00× to 6.00×), claimed at least 2.00×: holds; another: not " in flat
+    )
+    assert "another: not measured, claimed 200 to 500 ns: cannot tell." in flat
+
+
+def test_the_head_of_the_page_leaves_the_shapes_to_the_rows() -> None:
+    text = render_text(compose(some_report()), width=100, color=False)
+    assert "float32 · shapes: with each claim" in text
 
 
 def test_contradictions_are_sums_of_the_claims_own_figures() -> None:

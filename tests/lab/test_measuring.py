@@ -32,6 +32,38 @@ def test_an_asynchronous_device_answers_where_it_is_here(device: FakeDevice, out
     assert row("M2", laboratory(step=clock_step, open=lambda _: device)).outcome == outcome
 
 
+class _TwoQueues(FakeAsync):
+    """A synchronise awaits one queue alone; the device's own marks see both, the other taking ``other_frac`` more."""
+
+    def __init__(self, other_frac: float) -> None:
+        super().__init__()
+        self.other_frac = other_frac
+
+    def timer(self) -> Any:
+        marks: Any = super().timer()
+        elapsed_ns = marks.elapsed_ns
+        marks.elapsed_ns = lambda: elapsed_ns() * (1 + self.other_frac)
+        return marks
+
+
+@pytest.mark.parametrize(("other_frac", "outcome"), [(0.0, "holds"), (0.02, "holds"), (0.3, "differs")])
+def test_a_synchronise_that_leaves_work_behind_does_not_mend_it(other_frac: float, outcome: str) -> None:
+    """The row's own number is the same in all three: only what was waited for differs."""
+    device = _TwoQueues(other_frac)
+    found = row("M2", laboratory(step=clock_step, open=lambda _: device))
+    (part,) = found.parts
+    assert (found.measured, found.outcome) == (pytest.approx(0.947, abs=0.005), outcome)
+    assert (part.measured, part.outcome) == (pytest.approx(1 / (1 + other_frac), rel=0.01), outcome)
+    assert ("The settled time, over the device's own: " in found.why) == (outcome == "differs")
+
+
+def test_a_device_without_a_clock_of_its_own_leaves_the_mend_untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeAsync, "timer", lambda _: None)
+    found = row("M2", laboratory(step=clock_step, open=lambda _: FakeAsync()))
+    assert found.outcome == "cannot-tell"
+    assert found.parts[0].measured is None
+
+
 @pytest.mark.parametrize(("launch_ns", "outcome"), [(5_000, "holds"), (60_000, "differs")])
 def test_kernels_outlive_their_launch_or_do_not(launch_ns: int, outcome: str) -> None:
     assert row("M2", laboratory(recorded=(launches(launch_ns=launch_ns, delay_ns=4_000),))).outcome == outcome
@@ -136,6 +168,13 @@ class TestNumbers:
         lacking = [name for name in ("sum", "softmax", "exp") if name in as_it_is.why]
         found = row("M8", self.lab(**{name: widened(name) for name in lacking}))
         assert (found.measured or 0) - (as_it_is.measured or 0) == pytest.approx(len(lacking) / 7)
+        functional = SimpleNamespace(
+            layer_norm=lambda x, shape: torch.nn.functional.layer_norm(x.float(), shape),
+            mse_loss=lambda a, b: torch.nn.functional.mse_loss(a.float(), b.float()),
+        )
+        wide = {name: widened(name) for name in ("sum", "softmax", "exp")}
+        listed = row("M8", self.lab(nn=SimpleNamespace(functional=functional), **wide))
+        assert (listed.measured, listed.outcome) == (1, "holds")
         low = row("M8", self.lab(mm=lambda a, b: a + b))
         assert (low.measured or 0) < (as_it_is.measured or 0)
 

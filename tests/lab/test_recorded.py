@@ -46,7 +46,9 @@ def test_a_graph_launch_is_no_kernel_launch() -> None:
     graphs = launches(launch_ns=40_000, call="cudaGraphLaunch")
     found = row("E7", laboratory(recorded=(launches(launch_ns=3_000), graphs)))
     assert found.measured == 3_000
-    assert "Launching a whole graph took 40.0 µs" in found.why
+    assert (
+        "Launching a whole graph took 40.0 µs in the median, over 20 in the one trace that has any, made" in found.why
+    )
     assert row("E7", laboratory(recorded=(graphs,))).outcome == "needs-device"
 
 

@@ -48,6 +48,8 @@ def compose_record(
         remainder_low_ns=low,
         remainder_high_ns=high,
         per_tensor_ns=per_tensor.hot.point / FURTHER_TENSORS if per_tensor is not None else None,
+        per_tensor_low_ns=per_tensor.hot.low / FURTHER_TENSORS if per_tensor is not None else None,
+        per_tensor_high_ns=per_tensor.hot.high / FURTHER_TENSORS if per_tensor is not None else None,
         dispatch_path=prepared.path,
         tape=_tape(subject),
         provenance=_provenance(request, subject, device=device, before=before),

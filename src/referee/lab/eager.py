@@ -13,12 +13,13 @@ from referee.anatomy.tape import read_tape
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.errors import CannotTell
 from referee.lab.claims.claim import RESOLVED_NS, US
+from referee.lab.claims.diagnosing import BARELY
 from referee.lab.claims.operators import CONTENTION_NS, PIPELINE_US, REFERENCES
-from referee.lab.laboratory import Laboratory, Part, Reading, estimated, in_turn
+from referee.lab.laboratory import Laboratory, Part, Reading, estimated, in_turn, spread
 from referee.lab.measuring import timed
 from referee.records.anatomy import Variant
 from referee.records.finding import Scalar
-from referee.units import format_bytes, format_frac, format_ns, format_ratio
+from referee.units import format_bytes, format_frac, format_ns
 
 _THOUSAND = 1_000
 
@@ -33,15 +34,8 @@ def amid_others(lab: Laboratory) -> Reading:
     """E1. An add with a tape, between other operators; beside it each stage of the course's list."""
     found = _hot_and_cold(lab)[1]
     stages = _stages(lab)
-    parts = [
-        f"{name} {format_ns(ns)} (claimed {low:.2g}{f' to {high:.2g}' if high > low else ''} µs)"
-        for name, part in stages.items()
-        for low, high in [PIPELINE_US[name]]
-        if (ns := part.value) is not None
-    ]
-    note = f"In a hot loop, stage by stage: {', '.join(parts)}." if parts else ""
     figures: dict[str, Scalar] = {f"{name} (ns)": part.value for name, part in stages.items() if part.value is not None}
-    return replace(found, note=note, figures=figures, parts=tuple(stages.values()))
+    return replace(found, figures=figures, parts=tuple(stages.values()))
 
 
 _COURSE_NAMES = dict(
@@ -125,10 +119,17 @@ def thousand(lab: Laboratory) -> Reading:
         return step
 
     first, second = timed(lab.time(chain(small))), timed(lab.time(chain(larger)))
-    ratio = second.value / first.value
-    note = f"Sixteen times the elements take {format_ratio(ratio)} the time."
+    part = Part(
+        name="with sixteen times the elements, over that",
+        value=second.value / first.value,
+        low=second.low / first.high,
+        high=second.high / first.low,
+        claimed_low=1 / BARELY,
+        claimed_high=BARELY,
+        unit="ratio",
+    )
     figures: dict[str, Scalar] = {"16_elements_ns": first.value, "256_elements_ns": second.value}
-    return replace(first, note=note, figures=figures)
+    return replace(first, figures=figures, parts=(part,))
 
 
 def tape_cost(lab: Laboratory) -> Reading:
@@ -140,7 +141,7 @@ def tape_cost(lab: Laboratory) -> Reading:
     small = lab.excess(Timed("m(x)", names), Timed("m(x)", names, torch.no_grad))
     names = {"m": torch.nn.Linear(512, 512), "x": torch.randn(64, 512)}
     large = lab.excess(Timed("m(x)", names), Timed("m(x)", names, torch.no_grad))
-    note = f"One layer of 512 on 64 rows takes {format_frac(large.value)} longer."
+    note = f"One layer of 512 on 64 rows takes {format_frac(large.value)} longer ({spread(large)})."
     kept = _kept_bytes(model(few), few, model)
     if kept is not None:
         note += f" The tape of the small layers holds {format_bytes(kept)} until backward or until its output dies."
@@ -161,10 +162,11 @@ def per_argument(lab: Laboratory) -> Reading:
     no_grad: Callable[[], AbstractContextManager[Any]] = torch.no_grad
     one, three = (call(lab, source, context=no_grad, **names) for source in ("t.neg(a)", "t.addcmul(a, a, a)"))
     (found,) = lab.pairs((Pair("two more arguments", three, one),))
-    alone = lab.anatomy().per_tensor_ns
+    anatomy = lab.anatomy()
+    alone, low, high = anatomy.per_tensor_ns, anatomy.per_tensor_low_ns, anatomy.per_tensor_high_ns
     note = "" if alone is None else f"Of that {format_ns(alone)} for the key set alone, by calls that compute nothing."
     figures: dict[str, Scalar] = {} if alone is None else {"key_set_alone_ns": alone}
-    part = Part(name="the key set alone", value=alone, low=alone, high=alone, claimed_low=RESOLVED_NS, claimed_high=inf)
+    part = Part(name="the key set alone", value=alone, low=low, high=high, claimed_low=RESOLVED_NS, claimed_high=inf)
     return Reading(
         value=found.point / 2,
         low=found.low / 2,

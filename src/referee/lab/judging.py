@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from referee.lab.claims import METHODS, Claim
+from referee.lab.claims.claim import bounded
 from referee.lab.laboratory import Part, Reading
 from referee.records.finding import Scalar
-from referee.records.lab import LabRow, Outcome
+from referee.records.lab import LabPart, LabRow, Outcome
 from referee.units import format_quantity
 
 _Side = Literal["within", "below", "above", "open"]
@@ -24,9 +25,9 @@ def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
     side = _side(reading.low, reading.high, claim.low, claim.high)
     words = [reading.note] if reading.note else []
     if side == "below":
-        words.append(_distance(reading.high, claim.low, claim.unit, side, claim.below))
+        words.append(_sentence(_distance(reading, claim.low, claim.unit, side, claim.below)))
     elif side == "above":
-        words.append(_distance(reading.low, claim.high, claim.unit, side, claim.above))
+        words.append(_sentence(_distance(reading, claim.high, claim.unit, side, claim.above)))
     elif side == "open":
         words.append("The interval lies on both sides of a bound of what the claim allows.")
     sides = [side]
@@ -48,6 +49,21 @@ def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
         sources=reading.sources,
         figures=dict[str, Scalar](reading.figures) or None,
         taken=reading.taken,
+        parts=tuple(_judged(part) for part in reading.parts),
+    )
+
+
+def _judged(part: Part) -> LabPart:
+    low, high = bounded(part.claimed_low, part.claimed_high)
+    return LabPart(
+        name=part.name,
+        outcome=_together([_side(part.low, part.high, part.claimed_low, part.claimed_high)]),
+        measured=part.value,
+        low=part.low,
+        high=part.high,
+        unit=part.unit,
+        claimed_low=low,
+        claimed_high=high,
     )
 
 
@@ -69,18 +85,25 @@ def _side(low: float | None, high: float | None, claimed_low: float, claimed_hig
 
 def _about(part: Part, side: _Side) -> str:
     """A part that does not hold, in a sentence that names it."""
-    name = f"{part.name[:1].upper()}{part.name[1:]}"
+    name = _sentence(part.name)
     if part.value is None or part.low is None or part.high is None:
         return f"{name}, which the claim gives a figure for, could not be measured."
     if side == "open":
         low, high = format_quantity(part.low, part.unit), format_quantity(part.high, part.unit)
         return f"{name}: the interval from {low} to {high} lies on both sides of a bound of what the claim allows."
-    end, bound = (part.high, part.claimed_low) if side == "below" else (part.low, part.claimed_high)
-    return f"{name}: {_distance(end, bound, part.unit, side, '')}"
+    bound = part.claimed_low if side == "below" else part.claimed_high
+    return f"{name}: {_distance(part, bound, part.unit, side, '')}"
 
 
-def _distance(end: float, bound: float, unit: str, side: str, likely: str) -> str:
-    words = f"{format_quantity(end, unit)} is {side} the {format_quantity(bound, unit)} that the claim allows"
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def _distance(found: Reading | Part, bound: float, unit: str, side: str, likely: str) -> str:
+    """How a figure lies outside: by the end of its interval that is nearest to the range."""
+    end = format_quantity(found.high if side == "below" else found.low, unit)
+    near = end if found.low == found.high else f"even the near end of the interval, {end},"
+    words = f"{near} is {side} the {format_quantity(bound, unit)} that the claim allows"
     return f"{words}; likely: {likely}." if likely else f"{words}."
 
 

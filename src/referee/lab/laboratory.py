@@ -27,7 +27,7 @@ from referee.records.finding import Scalar
 from referee.records.measurement import Measurement
 from referee.records.trace_report import TraceReport
 from referee.trace.columns import Trace
-from referee.units import NS_PER_MS
+from referee.units import NS_PER_MS, format_frac
 
 PLAN = Plan(budget_ns=300 * NS_PER_MS, min_ns=150 * NS_PER_MS)
 
@@ -169,6 +169,11 @@ def estimated(estimate: Estimate, **figures: Scalar) -> Reading:
 def in_turn(estimate: Estimate) -> str:
     """How often a pair was timed, in words."""
     return f"{estimate.n:,} blocks of each, in turn, worth {estimate.n_eff:,.0f} independent ones"
+
+
+def spread(reading: Reading) -> str:
+    """The interval of a share, in words."""
+    return f"interval {format_frac(reading.low)} to {format_frac(reading.high)}"
 
 
 def blocks_of(found: Measurement) -> str:

@@ -41,6 +41,8 @@ def unwaited(lab: Laboratory, device: Device) -> Reading:
         figures={
             "naive_ns": naive_ns,
             "settled_ns": found.median_ns,
+            "settled_low_ns": found.ci_low_ns,
+            "settled_high_ns": found.ci_high_ns,
             "device_ns": found.clocks.device_ns,
             "device": device.name,
         },
@@ -65,11 +67,12 @@ def asynchronous(lab: Laboratory) -> Reading:
     """M2, live. The share of the work that a timer without a wait misses."""
     device = lab.open("cuda")
     seen = unwaited(lab, device)
-    settled, own_ns = (seen.figures[name] for name in ("settled_ns", "device_ns"))
+    own_ns = seen.figures["device_ns"]
     part = Part(name="the settled time, over the device's own", claimed_low=_COVERED, claimed_high=inf, unit="ratio")
-    if isinstance(settled, float) and isinstance(own_ns, float) and own_ns > 0:
-        ratio = settled / own_ns
-        part = replace(part, value=ratio, low=ratio, high=ratio)
+    if isinstance(own_ns, float) and own_ns > 0:
+        ends = (seen.figures[name] for name in ("settled_low_ns", "settled_ns", "settled_high_ns"))
+        low, middle, high = (float(end or 0.0) / own_ns for end in ends)
+        part = replace(part, value=middle, low=low, high=high)
     return replace(seen, value=1 - seen.value, low=1 - seen.high, high=1 - seen.low, parts=(part,))
 
 

@@ -169,9 +169,17 @@ def launch_calls(lab: Laboratory) -> Reading:
         return replace(found, parts=(part,))
     graph = _typical(replays, "a graph launch")
     part = replace(part, value=graph.value, low=graph.low, high=graph.high)
-    traces = f"over the traces with one: {len(replays)}"
-    note = f"Launching a whole graph took {format_ns(graph.value)} in the median ({traces})."
+    note = f"Launching a whole graph took {format_ns(graph.value)} in the median, {_where(replays)}."
     return replace(found, note=note, figures={**found.figures, "graph_launch_ns": graph.value}, parts=(part,))
+
+
+def _where(replays: Sequence[tuple[Recorded, FloatArray]]) -> str:
+    """The one trace that graph launches come from, with its chip, or how many there are."""
+    if len(replays) > 1:
+        return f"over the {len(replays)} traces with one"
+    (recorded, calls), *_ = replays
+    chip = next((device.name for device in recorded.trace.devices if device.name), "a chip that it does not state")
+    return f"over {calls.size:,} in the one trace that has any, {recorded.name} ({chip})"
 
 
 def _calls(recorded: Recorded, name: re.Pattern[str]) -> FloatArray:
@@ -210,7 +218,8 @@ def any_against_weighted(lab: Laboratory) -> Reading:
     sampled = sum(use.any_kernel_peak_frac is not None for use in used)
     note = (
         f"Any kernel {format_frac(float(np.median(shares)))} of the window in the median, weighted "
-        f"{format_frac(float(np.median(weighted)))}; {sampled} of these traces are longer than one period of 1/6 s."
+        f"{format_frac(float(np.median(weighted)))}: medians over traces, as the number is, so that they need not "
+        f"divide to it; {sampled} of these traces are longer than one period of 1/6 s."
     )
     return replace(found, note=note)
 

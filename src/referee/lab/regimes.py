@@ -66,7 +66,8 @@ def batch_regimes(lab: Laboratory) -> Reading:
     fit = found.fit
     knee = f"the knee is at a batch of {fit.knee:.0f}" if fit.knee is not None else "there is no knee"
     parts = [
-        f"{format_frac(part[1])} of it shows from {values[0]:,} to {values[1]:,}"
+        f"{format_frac(part[1])} ({format_frac(part[0])} to {format_frac(part[2])}) of it shows from {values[0]:,} to "
+        f"{values[1]:,}"
         for part, values in ((small, _BATCHES[:2]), (large, _BATCHES[-2:]))
     ]
     note = f"{', '.join(parts)}; {knee}."

@@ -19,7 +19,7 @@ from referee.lab.claims.operators import DISPATCH_NS, LAYERS, STEP_MS, STEP_OPS
 from referee.lab.eager import redispatch
 from referee.lab.laboratory import Laboratory, Part, Reading, counted, share
 from referee.lab.measuring import timed
-from referee.units import format_bytes, format_ns
+from referee.units import format_bytes, format_ns, format_ratio
 
 _CHAIN = 10
 _WIDE = 1 << 16
@@ -97,20 +97,28 @@ def step_time(lab: Laboratory, step: Callable[[], object]) -> Reading:
 
 
 def backward_operators(lab: Laboratory) -> Reading:
-    """E5. What a step with backward runs beyond its forward, over the forward."""
+    """E5. What a step with backward runs beyond its forward, over the forward; with a fused attention beside it."""
     layer, x = _encoder(lab)
+    once, more = _forward_and_backward(lab, layer, x, _spelled_out(lab))
+    fused, beyond = _forward_and_backward(lab, layer, x, nullcontext)
+    note = f"{once} operators forward, {more} backward; with a fused attention {fused} and {beyond}, "
+    note += f"which is {format_ratio(beyond / fused)}."
+    return replace(counted(more / once, forward=once, backward=more), note=note)
+
+
+def _forward_and_backward(lab: Laboratory, layer: Any, x: Any, context: Callable[[], Any]) -> tuple[int, int]:
+    def forward() -> Any:
+        with context():
+            return layer(x).square().mean()
 
     def step() -> Any:
-        loss = layer(x).square().mean()
+        loss = forward()
         loss.backward()
         return loss.detach()
 
-    def forward() -> Any:
-        return layer(x).square().mean()
-
     step()  # gradients exist from now on, as in any step but the first
     once, both = _watched(lab, forward).n_ops, _watched(lab, step).n_ops
-    return counted((both - once) / once, forward=once, backward=both - once)
+    return once, both - once
 
 
 def _path(lab: Laboratory) -> tuple[str, ...]:

@@ -175,6 +175,7 @@ class Anatomy:
     remainder_low_ns: float | None
     remainder_high_ns: float | None
     per_tensor_ns: float | None
+    """What each further tensor argument adds to a call that computes nothing; its interval is at the end."""
     dispatch_path: tuple[PathEntry, ...]
     tape: Tape | None
     provenance: Provenance
@@ -186,6 +187,8 @@ class Anatomy:
     paths: tuple[ModePath, ...] = ()
     probe: Mapping[str, Scalar] | None = None
     """How the stages were reached: the compiled probe and its build, or Python alone."""
+    per_tensor_low_ns: float | None = None
+    per_tensor_high_ns: float | None = None
     findings: tuple[Finding, ...] = ()
     schema: str = "referee.anatomy/1"
 

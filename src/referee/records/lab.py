@@ -13,6 +13,23 @@ Outcome = Literal["holds", "differs", "needs-device", "cannot-tell"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabPart:
+    """One further figure that a claim states: its number and interval in ``unit``, and how it came out by itself.
+
+    ``measured`` and its interval are ``None`` where it could not be measured; an open end of the range is ``None``.
+    """
+
+    name: str
+    outcome: Outcome
+    measured: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = "ns"
+    claimed_low: float | None = None
+    claimed_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabRow:
     """One claim put to the test.
 
@@ -52,6 +69,8 @@ class LabRow:
     """Where the range comes from, if the claim itself states no figure."""
     untested: str = ""
     """What of the claim nothing here puts to the test."""
+    parts: tuple[LabPart, ...] = ()
+    """The other figures that the claim states, each judged as the number is."""
     words: Mapping[str, str] | None = None
     """Terms of the trade that this row is the first to use, each with its meaning."""
 

@@ -19,7 +19,7 @@ from referee.records.document import (
     Table,
     Tone,
 )
-from referee.records.lab import LabReport, LabRow
+from referee.records.lab import LabPart, LabReport, LabRow
 from referee.report.findings import finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import context_lines
@@ -49,7 +49,7 @@ def compose_lab(report: LabReport) -> Document:
             Headline(
                 figure=f"{counts['holds']} of {len(report.rows)} hold",
                 sentence=f"{summary[:1].upper()}{summary[1:]}; tested in {format_ns(report.took_ns)}.",
-                context=(*context_lines(report.provenance), *_from_traces(report)),
+                context=(*_context(report), *_from_traces(report)),
                 tone="note",
             ),
             Table(columns=columns, rows=tuple(_row(row) for row in report.rows)),
@@ -60,6 +60,12 @@ def compose_lab(report: LabReport) -> Document:
             *_provenance(report),
         ),
     )
+
+
+def _context(report: LabReport) -> tuple[str, ...]:
+    """Chip, dtype and method; the shapes, which are each row's own, stand there."""
+    chip, _, method = context_lines(report.provenance)
+    return chip, f"{report.provenance.dtype} · shapes: with each claim", method
 
 
 def _recorded(report: LabReport) -> int:
@@ -121,7 +127,7 @@ def _row(row: LabRow) -> tuple[str, ...]:
     )
 
 
-def claimed_range(row: LabRow) -> str:
+def claimed_range(row: LabRow | LabPart) -> str:
     """The range that the claim allows, in words."""
     low, high = row.claimed_low, row.claimed_high
     if low is None and high is None:
@@ -154,10 +160,12 @@ def _entry(row: LabRow) -> Entry:
 def _lines(row: LabRow) -> tuple[Fact, ...]:
     """What it takes to repeat the claim to somebody else, and the measurement on another machine."""
     reason = f" ({row.range_from.rstrip('.')})" if row.range_from else ""
+    found = _found(row)
     given = (
         ("The number", f"{row.measures}."),
         ("True if it is", f"{claimed_range(row)}{reason}."),
-        ("Found in traces" if row.basis == "recorded" else "Found here", _found(row)),
+        ("Found in traces" if row.basis == "recorded" else "Found here", f"{found}." if found else ""),
+        ("Its other figures", f"{'; '.join(map(_part, row.parts))}." if row.parts else ""),
         ("How", f"{row.how} n: {row.taken}." if row.taken else row.how),
         (_WHY[row.outcome], row.why),
         ("The course contradicts itself", row.contradiction),
@@ -171,13 +179,19 @@ def _lines(row: LabRow) -> tuple[Fact, ...]:
     )
 
 
-def _found(row: LabRow) -> str:
+def _found(row: LabRow | LabPart) -> str:
+    """The number with its interval; nothing where there is none."""
     if row.measured is None:
         return ""
     number, span = _quantity(row.measured, row.unit), _span(row.low, row.high, row.unit)
     exact = row.low == row.measured == row.high
     interval = "counted" if exact else "to all digits shown" if number == span else f"interval {span}"
-    return f"{number} ({interval})."
+    return f"{number} ({interval})"
+
+
+def _part(part: LabPart) -> str:
+    """A further figure of the claim, as the number is told: what came out, what is claimed, the outcome."""
+    return f"{part.name}: {_found(part) or 'not measured'}, claimed {claimed_range(part)}: {_WORDS[part.outcome]}"
 
 
 def _some(names: Sequence[str]) -> str:

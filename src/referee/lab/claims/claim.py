@@ -37,4 +37,9 @@ class Claim:
     @property
     def bounds(self) -> tuple[float | None, float | None]:
         """The range as a record holds it: ``None`` where it is open."""
-        return (None if self.low == -inf else self.low, None if self.high == inf else self.high)
+        return bounded(self.low, self.high)
+
+
+def bounded(low: float, high: float) -> tuple[float | None, float | None]:
+    """A range as a record holds it: ``None`` where it is open."""
+    return (None if low == -inf else low, None if high == inf else high)

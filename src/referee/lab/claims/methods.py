@@ -84,10 +84,14 @@ METHODS: dict[str, Method] = {
         "stages come from calls that stop at successive layers of an add, in a loop of its own (hot), by differences.",
         range_from="the course's total less its launch, which a CPU has not: the sum of the other rows.",
     ),
-    "E2": Method(how="Every kernel whose name has “elementwise” in it: the median of each trace, then over traces."),
+    "E2": Method(
+        how="Every kernel whose name has “elementwise” in it: the median of each trace, then over traces.",
+        untested="that the call takes 5 to 10 µs: a profiler lengthens it. E1 has that time on a CPU.",
+    ),
     "E3": Method(
         how="A Python loop of a thousand y = y + x, float32, no tape, on 16 elements; then on 256.",
-        range_from="“about 8 ms”: give or take a quarter.",
+        range_from="“about 8 ms”: give or take a quarter; “whatever the size”: the time of the second within a "
+        "quarter of the first.",
     ),
     "E4": Method(
         how="TransformerEncoderLayer(64 wide, 4 heads, 128 in between), batch 2, length 8, float32, no dropout. "
@@ -95,7 +99,10 @@ METHODS: dict[str, Method] = {
         "is the layer's forward, a loss and its backward, times 32; no optimizer. Its time is settled, after a "
         "warm-up; at these sizes nearly all of it is the issuing of operators.",
     ),
-    "E5": Method(how="The encoder layer of E4 and its mean of squares; operators with backward, less those without."),
+    "E5": Method(
+        how="The encoder layer of E4, attention as single operators, and its mean of squares; operators with backward, "
+        "less those without."
+    ),
     "E6": Method(
         how="torch.add on 2^14 to 2^27 float32 elements: events on the device against the time until the call returns; "
         "the size at which the first becomes the longer is interpolated.",
@@ -141,7 +148,8 @@ METHODS: dict[str, Method] = {
         how="Per-operator idle, fusible memory traffic and allocator work of each trace as referee trace prices "
         "them, added up over the window; the median over traces. A price is a prediction.",
         range_from="recoverable means more than 1 % of the window.",
-        untested="the fixes themselves; referee remedy TARGET applies them and measures.",
+        untested="that the FLOPs do not change, and the fixes themselves; referee remedy TARGET applies them and "
+        "measures.",
     ),
     "E18": Method(
         how="y = y + x ten times on 1,024 float32 elements; requests at the allocator counted in one "
@@ -151,15 +159,18 @@ METHODS: dict[str, Method] = {
         how="torch.add(a, a), 8 elements, float32, with a tape: in a loop of its own, and in turn with some thirty "
         "other operators, whose time is subtracted.",
         range_from="the course says “more”; 5 % is the least that would mislead.",
+        untested="the cause: that it is the jumps, and not the caches that other operators have filled.",
     ),
     "E20": Method(
         how="torch.addcmul(a, a, a) less torch.neg(a), by two, on 1 element, float32, no_grad; " + _PAIRS + ". The key "
-        "set alone comes from C++ calls of a probe that compute nothing, with one and with eight tensors.",
+        "set alone comes from calls into a small C++ extension, the probe, that compute nothing: with eight tensors, "
+        "less with one, by seven.",
         range_from="the course says “grows”; 10 ns is what a loop here can tell apart.",
     ),
     "E21": Method(
         how="torch.mul and torch.add on 8 elements, float32: what a tape adds to the first (it saves two tensors) less "
-        "what it adds to the second (it saves none). References copied and dropped by C++ threads of a probe.",
+        "what it adds to the second (it saves none). References are copied and dropped by threads of the probe "
+        "(E20).",
         range_from="the course says “costs”; 10 ns is what a loop here can tell apart, and 1 ns a copy.",
     ),
     "D1": Method(
@@ -167,6 +178,7 @@ METHODS: dict[str, Method] = {
         "counted. Weighted: each kernel by the share of multiprocessors that its blocks can occupy. nvidia-smi itself "
         "samples over 1/6 to 1 s; traces shorter than that give the share of their whole window.",
         range_from="the course gives no figure; 5 % more is the least that would mislead.",
+        untested="nvidia-smi itself, beside a thousand tiny kernels: that takes a GPU.",
     ),
     "D2": Method(
         how="Of each trace: is there a device window; are there self totals of both sides; do steps hold kernels; was "

@@ -77,7 +77,7 @@ OPERATORS: tuple[Claim, ...] = (
         "parsing and overloads 0.5 to 1, key computation and jump 0.2 to 0.5, autograd node and tape 1 to 2, allocator "
         "hit 0.3 to 1, shapes, strides and broadcast 0.5, cudaLaunchKernel 2 to 5.",
         measures="one small add with a tape, amid other operators; a CPU has no launch, so it is held against the "
-        "other rows",
+        "sum of the other rows, and each of them against its own stage here",
         low=_without_launch_ns(0),
         high=_without_launch_ns(1),
         unit="ns",
@@ -299,7 +299,7 @@ OPERATORS: tuple[Claim, ...] = (
         low=RESOLVED_NS,
         high=inf,
         unit="ns",
-        teaches="Every tensor argument is looked at on every call.",
+        teaches="Judge an argument by what it costs in all: what is paid for need not be what the explanation names.",
         below="it is lost in the noise",
     ),
     Claim(
@@ -310,7 +310,7 @@ OPERATORS: tuple[Claim, ...] = (
         low=RESOLVED_NS,
         high=inf,
         unit="ns",
-        teaches="Each saved tensor is counted up and down.",
+        teaches="What backward needs is paid for in the forward, at each operator that saves.",
         below="it is lost in the noise",
     ),
 )
