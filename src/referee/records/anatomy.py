@@ -175,7 +175,7 @@ class Anatomy:
     remainder_low_ns: float | None
     remainder_high_ns: float | None
     per_tensor_ns: float | None
-    """What each further tensor argument adds to a call that computes nothing; its interval is at the end."""
+    """What each further tensor argument adds to a call that computes nothing."""
     dispatch_path: tuple[PathEntry, ...]
     tape: Tape | None
     provenance: Provenance
@@ -188,7 +188,9 @@ class Anatomy:
     probe: Mapping[str, Scalar] | None = None
     """How the stages were reached: the compiled probe and its build, or Python alone."""
     per_tensor_low_ns: float | None = None
+    """The lower end of the interval of ``per_tensor_ns``, in nanoseconds; ``None`` where that was not timed."""
     per_tensor_high_ns: float | None = None
+    """The upper end."""
     findings: tuple[Finding, ...] = ()
     schema: str = "referee.anatomy/1"
 
