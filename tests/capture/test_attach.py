@@ -133,6 +133,46 @@ def test_of_two_optimizers_the_first_to_step_counts(tmp_path: Path) -> None:
     assert rows_in(record.files[0].path, "Optimizer.step#Adam.step") == 3
 
 
+def test_a_compiled_module_is_no_reason_for_a_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    compiled = "model = torch.compile(model, backend='eager')\nfor step in"
+    record = run(tmp_path, TRAIN.replace("for step in", compiled), "9")
+    assert record.files[0].iterations == (2, 3, 4)
+    assert not [warned for warned in recwarn if "global hooks" in str(warned.message)]
+
+
+FOLDS = """
+import torch
+from torch import nn
+
+for fold in range(4):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    SCHEDULER
+    for step in range(3):
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["", "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)"])
+def test_an_optimizer_made_anew_goes_on_with_the_loop(tmp_path: Path, scheduler: str) -> None:
+    record = run(tmp_path, FOLDS.replace("SCHEDULER", scheduler), run_to_end=True, plan=Plan.at((1, 7), active=4))
+    assert record.iterations_run == 12
+    assert [file.iterations for file in record.files] == [(1, 2, 3, 4), (7, 8, 9, 10)]
+    (guessed,) = record.findings
+    assert guessed.message == "An iteration of script.py is taken to run from one SGD.step() to the next."
+
+
+@pytest.mark.parametrize("second", ["torch.optim.SGD(b.parameters(), lr=0.1)", "torch.optim.Adam(b.parameters())"])
+def test_the_first_of_several_optimizers_is_taken_and_said(tmp_path: Path, second: str) -> None:
+    text = TWO_OPTIMIZERS.replace("torch.optim.Adam(b.parameters())", second)
+    text = text.replace("    second.step()\n", "    second.step()\n" * 5)
+    record = run(tmp_path, text, run_to_end=True)
+    assert record.iterations_run == 8
+    (guessed,) = record.findings
+    assert guessed.message.endswith("from one SGD.step() to the next, of the first optimizer of several.")
+
+
 def test_the_user_names_another_optimizer(tmp_path: Path) -> None:
     record = run(tmp_path, TWO_OPTIMIZERS, boundary="optimizer:Adam", run_to_end=True)
     assert record.iterations_run == 8

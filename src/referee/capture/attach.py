@@ -166,7 +166,8 @@ class _Attached:
             others = _seconds_in_others() > self._seconds_in_others
             findings.append(_never_stepped(self._path, self._boundary, ended_by, others=others))
         elif not self._boundary.name:
-            findings.append(_guessed(self._path, self._took, self.session.recorder.iteration))
+            took = f"{self._took}, of the first optimizer of several" if self._finder.several else self._took
+            findings.append(_guessed(self._path, took, self.session.recorder.iteration))
         if self._stopped_after is not None:
             findings.append(self._stopped(self._stopped_after))
         if self._exited[0]:

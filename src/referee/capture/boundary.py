@@ -1,13 +1,15 @@
 """Where does one iteration of somebody's script end? Found through optimizer steps or module calls, or named.
 
 A boundary is written ``optimizer``, ``optimizer:CLASS``, ``module``, ``module:CLASS`` or ``function:NAME``. Without one
-the first optimizer that steps is taken; a script that never steps one (and holds none) is taken to infer, and then the
-outermost module that is called again is the step. torch's own global hooks find both; nothing is patched.
+the first optimizer that steps is taken, and another of its class once it is no more; a script that never steps one (and
+holds none) is taken to infer, and then the outermost module that is called again is the step. torch's own global hooks
+find both; nothing is patched.
 """
 
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +57,11 @@ class StepFinder:
         on_inputs: Callable[[Any, tuple[Any, ...]], None],
     ) -> None:
         self._boundary, self._on_step, self._on_found, self._on_inputs = boundary, on_step, on_found, on_inputs
-        self._optimizer: int | None = None
+        self._optimizer: weakref.ref[Any] | None = None
+        self._class = ""
+        self._others_in_a_row, self._look_after = 0, 1
+        self.several = False
+        """Whether other optimizers step beside the one that was taken."""
         self._calls: dict[int, int] = {}
         self._patience_calls: int | None = None
         self._depth = 0
@@ -104,10 +110,28 @@ class StepFinder:
         if self._optimizer is None:
             if self._found or (self._boundary.name and self._boundary.name != name):
                 return
-            self._optimizer = id(optimizer)
+            self._optimizer, self._class = weakref.ref(optimizer), name
             self._settle_on(f"from one {name}.step() to the next")
-        if id(optimizer) == self._optimizer:
+        if self._optimizer() is optimizer or (name == self._class and self._succeeds(optimizer)):
+            self._others_in_a_row = 0
             self._on_step()
+        else:
+            self.several = True
+
+    def _succeeds(self, optimizer: Any) -> bool:
+        """Whether ``optimizer`` takes the place of the one taken, which is no more: each fold, say, makes its own.
+
+        A scheduler ties an optimizer into a cycle, so the collector decides; asked ever more rarely, as it takes time.
+        """
+        assert self._optimizer is not None
+        self._others_in_a_row += 1
+        if self._optimizer() is not None and self._others_in_a_row >= self._look_after:
+            self._look_after *= 2
+            gc.collect()
+        if self._optimizer() is not None:
+            return False
+        self._optimizer, self._look_after = weakref.ref(optimizer), 1
+        return True
 
     def _before_module(self, module: Any, inputs: tuple[Any, ...]) -> None:
         self._depth += 1

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,7 +108,10 @@ def running_as_main(
     os._exit = _exit_after(on_exit, os._exit)  # type: ignore[assignment]  # not by the very name of its parameter
     threading.excepthook = lambda raised: None if raised.exc_type is PlanComplete else before[4](raised)
     try:
-        yield main
+        with warnings.catch_warnings():
+            # Told by torch because of the hooks that look for the loop: nothing that the script could mend.
+            warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+            yield main
     finally:
         sys.modules["__main__"], sys.argv, sys.path[:], os._exit, threading.excepthook = before
 
