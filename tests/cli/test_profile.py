@@ -206,3 +206,10 @@ def test_a_script_whose_loop_runs_in_other_processes_is_told_so(
     script.write_text('import subprocess, sys\nsubprocess.run([sys.executable, "-c", "pass"], check=True)\n')
     assert main(["profile", str(script), "--out", str(tmp_path / "out")]) == 2
     assert "It ran other processes" in capsys.readouterr().err
+
+
+def test_a_script_s_own_option_before_the_dashes_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "train.py", "--epochs", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --epochs 1. What is meant for a script stands after --" in said
+    assert "See `referee profile --help`." in said

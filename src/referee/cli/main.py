@@ -56,9 +56,15 @@ class Command(Protocol):
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are one sentence with the mend, like every other user error."""
 
+    command = ""
+    """The command that is run, where it is known."""
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
-        raise OptionError(f"{message}.", hint=f"See `{self.prog} --help`.")
+        hint = f"See `{' '.join((self.prog, self.command)).strip()} --help`."
+        if self.command == "profile" and message.startswith("unrecognized"):
+            hint = f"What is meant for a script stands after --, as in `referee profile FILE.py -- ARGS`. {hint}"
+        raise OptionError(f"{message}.", hint=hint)
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -68,6 +74,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         description="An honest referee for PyTorch performance.",
         epilog="`referee COMMAND --help` lists a command's options.",
     )
+    parser.command = command or ""
     parser.add_argument("--version", action="version", version=f"referee {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, line in COMMANDS.items():
