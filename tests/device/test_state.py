@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
@@ -16,12 +17,19 @@ def _deterministic() -> None:
     torch.use_deterministic_algorithms(True)
 
 
+def _unfrozen() -> AbstractContextManager[object]:
+    """Other tests import torch's own, which freeze the flags of its backends for the whole process."""
+    return getattr(torch.backends, "__allow_nonbracketed_mutation", nullcontext)()
+
+
 def _cudnn() -> None:
-    torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+    with _unfrozen():
+        torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
 
 
 def _tf32() -> None:
-    torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+    with _unfrozen():
+        torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
 
 
 SETTERS: dict[str, Callable[[], object]] = {
@@ -49,6 +57,18 @@ def test_each_switch_is_seen_to_move_and_put_back(path: str) -> None:
     with kept_state():
         later.put([path])
         assert path in [difference.path for difference in before.moved(read_state())]
+    assert before.moved(read_state()) == ()
+
+
+def test_frozen_flags_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.m, "__allow_nonbracketed_mutation_flag", False)
+    with pytest.raises(RuntimeError, match="flags"):
+        torch.backends.cudnn.benchmark = True
+    before = read_state()
+    before.put()
+    with kept_state():
+        _cudnn()
+        assert before.moved(read_state())
     assert before.moved(read_state()) == ()
 
 

@@ -8,7 +8,7 @@ was in force before, and put in force again. Nothing is loaded for the question:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,9 +52,12 @@ class State:
         torch = loaded_torch()
         if torch is None:
             return
-        for path, setting in self._settings.items():
-            if paths is None or path in paths:
-                _SETTERS[path](torch, setting)
+        # Where the process has frozen its backends' flags (torch's own test helpers do), they move in here alone.
+        unfrozen = getattr(torch.backends, "__allow_nonbracketed_mutation", nullcontext)
+        with unfrozen():
+            for path, setting in self._settings.items():
+                if (paths is None or path in paths) and _READERS[path](torch) != setting:
+                    _SETTERS[path](torch, setting)
 
 
 def read_state() -> State:
