@@ -136,6 +136,29 @@ def test_one_step_a_side_cannot_tell() -> None:
     assert [finding.code for finding in diff.findings] == ["no-noise", "no-noise"]
 
 
+def on(device: str, ranks: int) -> Trace:
+    """Two whole steps of one kernel each on the device of that name."""
+    builder = TraceBuilder().device_properties(device).metadata(distributedInfo={"world_size": ranks, "rank": 0})
+    for number in range(1, 3):
+        builder.step(number, number * 100 * US, 90 * US)
+        builder.launch("cudaLaunchKernel", (number * 100 + 10) * US, 5 * US, correlation=number)
+        builder.kernel("k", (number * 100 + 20) * US, 50 * US, correlation=number)
+    return builder.build()
+
+
+def test_what_differs_besides_the_program_is_said() -> None:
+    diff = diff_traces(on("NVIDIA A100", 8), on("Tesla V100", 2))
+    assert (diff.a.devices, diff.b.devices) == (("NVIDIA A100",), ("Tesla V100",))
+    (finding,) = [f for f in diff.findings if f.code == "not-comparable"]
+    assert "device NVIDIA A100 in A, Tesla V100 in B" in finding.message
+    assert (finding.evidence["ranks_a"], finding.evidence["ranks_b"]) == ("8", "2")
+
+
+def test_sides_recorded_alike_are_comparable() -> None:
+    diff = diff_traces(on("NVIDIA A100", 8), on("NVIDIA A100", 8))
+    assert "not-comparable" not in {finding.code for finding in diff.findings}
+
+
 @settings(max_examples=30, deadline=None)
 @given(names_a=st.lists(st.sampled_from("pqrs"), max_size=6), names_b=st.lists(st.sampled_from("pqrs"), max_size=6))
 def test_time_is_conserved(names_a: list[str], names_b: list[str]) -> None:

@@ -124,7 +124,15 @@ def _describe(side: _Side) -> DiffSide:
         spread_ns=spread,
         operators=totals.ops,
         device_rows=totals.device_rows,
+        devices=_devices(side),
     )
+
+
+def _devices(side: _Side) -> tuple[str, ...]:
+    """The names of the devices that worked, as far as the file states them."""
+    worked = {work.device for work in side.study.works}
+    properties = side.study.trace.devices
+    return tuple(sorted({p.name for p in properties if p.name is not None and p.ordinal in worked}))
 
 
 def _noise_ns(a: Sequence[int], b: Sequence[int]) -> float | None:
@@ -285,6 +293,21 @@ def _findings(left: _Side, right: _Side, entries: Sequence[DiffEntry]) -> tuple[
                     hint="Record at least three steps on either side.",
                 )
             )
+    differing = _differing(left, right)
+    if differing:
+        found.append(
+            Finding(
+                code="not-comparable",
+                severity="warning",
+                message="The traces differ in more than the program: "
+                + "; ".join(f"{what} {a} in A, {b} in B" for what, (a, b) in differing.items())
+                + ".",
+                evidence={
+                    f"{what}_{side}": v for what, pair in differing.items() for side, v in zip("ab", pair, strict=True)
+                },
+                hint="The change is that of all of these together: record both sides alike to compare programs.",
+            )
+        )
     added = sum(e.count_b for e in entries if e.status == "added")
     removed = sum(e.count_a for e in entries if e.status == "removed")
     if added or removed:
@@ -297,3 +320,19 @@ def _findings(left: _Side, right: _Side, entries: Sequence[DiffEntry]) -> tuple[
             )
         )
     return tuple(found)
+
+
+def _differing(left: _Side, right: _Side) -> dict[str, tuple[str, str]]:
+    """What both files state, other than the program, and state differently."""
+    stated = [_stated(side) for side in (left, right)]
+    return {
+        what: (a, b)
+        for what in ("device", "ranks")
+        if (a := stated[0].get(what)) and (b := stated[1].get(what)) and a != b
+    }
+
+
+def _stated(side: _Side) -> dict[str, str]:
+    distributed = side.study.trace.metadata.get("distributedInfo")
+    ranks = distributed.get("world_size") if isinstance(distributed, dict) else None
+    return {"device": " and ".join(_devices(side)), "ranks": "" if ranks is None else str(ranks)}

@@ -73,15 +73,17 @@ def _fewer_launches(study: Study, steps: int) -> Iterator[Remedy]:
         steps=steps,
         basis="idle while the host issued operators, less the cost of replay",
     )
-    yield _remedy(
-        "Give the device more work per operator: a larger batch",
-        "per-op CPU overhead",
-        "referee sweep TARGET --values 8,16,32,64,128",
-        high_ns=None,
-        low_ns=None,
-        steps=steps,
-        basis="the same operators are issued whatever the batch; only the sweep says where that ends",
-    )
+    # Where the device is the limit, and where the loss is not worth naming, a larger batch only takes longer.
+    if high_ns >= WORTH_FRAC * study.totals.window_ns and not _device_is_limit(study):
+        yield _remedy(
+            "Give the device more work per operator: a larger batch",
+            "per-op CPU overhead",
+            "referee sweep TARGET --values 8,16,32,64,128",
+            high_ns=None,
+            low_ns=None,
+            steps=steps,
+            basis="the same operators are issued whatever the batch; only the sweep says where that ends",
+        )
     optimizer_ns = _optimizer_idle_ns(study)
     if optimizer_ns:
         yield _remedy(
@@ -210,11 +212,29 @@ def _find_the_pause(study: Study, steps: int) -> Iterator[Remedy]:
         )
 
 
-def _less_device_work(study: Study, steps: int) -> Iterator[Remedy]:
+def _device_is_limit(study: Study) -> bool:
     judged = study.judged
-    if decide(judged.trace, judged.totals, judged.shares).regime == "compute-bound" or (
-        judged.shares.busy_frac >= 1 - NAMES_FRAC
-    ):
+    regime = decide(judged.trace, judged.totals, judged.shares).regime
+    return regime == "compute-bound" or judged.shares.busy_frac >= 1 - NAMES_FRAC
+
+
+def _fused(study: Study, steps: int) -> Iterator[Remedy]:
+    """Traffic that fusion saves shortens the step for certain only where the device is the limit."""
+    low_ns, high_ns = _priced(study.losses.memory_traffic)
+    if high_ns:
+        yield _remedy(
+            "Fuse neighbouring operators, so that less memory is written and read again",
+            "memory traffic between operators",
+            "torch.compile(model)",
+            low_ns=low_ns if _device_is_limit(study) else 0,
+            high_ns=high_ns,
+            steps=steps,
+            basis="adjacent pointwise, norm and reduce operators whose shapes fit, at the memory's peak rate",
+        )
+
+
+def _less_device_work(study: Study, steps: int) -> Iterator[Remedy]:
+    if _device_is_limit(study):
         yield _remedy(
             "Give the device less to do: lower precision and fused operators",
             "device time",
@@ -234,5 +254,6 @@ _SOURCES: tuple[Callable[[Study, int], Iterator[Remedy]], ...] = (
     _hidden_collectives,
     _warm_first,
     _find_the_pause,
+    _fused,
     _less_device_work,
 )

@@ -28,6 +28,8 @@ class DiffSide:
     """Standard deviation of the steps' windows."""
     operators: int
     device_rows: int
+    devices: tuple[str, ...] = ()
+    """The names of the devices, each once, as far as the file states them."""
 
 
 @dataclass(frozen=True, kw_only=True)

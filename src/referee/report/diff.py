@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from referee.records.diff import DiffEntry, DiffSide, TraceDiff
 from referee.records.document import Block, Column, Document, Heading, Headline, Table, Tone
-from referee.report.findings import finding_blocks
+from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.wording import plural
 from referee.units import format_count, format_ns, format_ratio
 
@@ -16,7 +16,14 @@ def compose_diff(diff: TraceDiff) -> Document:
     """The difference as a document."""
     return Document(
         title=f"{diff.b.source} against {diff.a.source}",
-        blocks=(_headline(diff), *_sides(diff), *_causes(diff), *_entries(diff), *finding_blocks(diff.findings)),
+        blocks=(
+            _headline(diff),
+            *alarm_blocks(diff.findings),
+            *_sides(diff),
+            *_causes(diff),
+            *_entries(diff),
+            *finding_blocks(diff.findings),
+        ),
     )
 
 
@@ -43,6 +50,7 @@ def _sides(diff: TraceDiff) -> tuple[Block, ...]:
         return (
             letter,
             side.source,
+            " and ".join(side.devices) or "–",
             side.regime,
             format_count(side.steps),
             format_ns(side.mean_ns),
@@ -54,6 +62,7 @@ def _sides(diff: TraceDiff) -> tuple[Block, ...]:
     columns = (
         Column(title=""),
         Column(title="Trace", fit="shorten"),
+        Column(title="Device", fit="shorten", priority=2),
         Column(title="Regime"),
         Column(title="Steps", align="right"),
         Column(title="Mean window", align="right"),
