@@ -38,7 +38,8 @@ METHODS: dict[str, Method] = {
     "M4": Method(
         how="torch.add of two vectors of 64 elements, float32, after a warm-up that ends when the series is steady. "
         "One clock is read around every single call, the other around n calls with one wait behind them. The course's "
-        "own harness takes n = 50; here n is chosen so that a block lasts about 0.15 ms.",
+        "own harness takes n = 50; here n is chosen so that a block lasts about 0.15 ms. The interval is that of the "
+        "second.",
         range_from="the course says that the fixed cost spreads, not how large it is; 2 % is the least that counts.",
     ),
     "M5": Method(
@@ -178,7 +179,7 @@ METHODS: dict[str, Method] = {
         "counted. Weighted: each kernel by the share of multiprocessors that its blocks can occupy. nvidia-smi itself "
         "samples over 1/6 to 1 s; traces shorter than that give the share of their whole window.",
         range_from="the course gives no figure; 5 % more is the least that would mislead.",
-        untested="nvidia-smi itself, beside a thousand tiny kernels: that takes a GPU.",
+        untested="what nvidia-smi itself shows of a thousand tiny kernels: that takes a GPU.",
     ),
     "D2": Method(
         how="Of each trace: is there a device window; are there self totals of both sides; do steps hold kernels; was "
