@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import sys
 import tarfile
+import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -16,6 +19,7 @@ import zstandard
 from referee.errors import TraceError
 from referee.trace import unpack
 from referee.trace.builder import TraceBuilder
+from referee.trace.details import details_of
 from referee.trace.reader import read_trace
 from referee.trace.source import find_traces
 from referee.trace.unpack import Scratch
@@ -135,14 +139,39 @@ def test_standard_input(monkeypatch):
 
 
 def test_a_pipe(tmp_path: Path):
-    import threading
-
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(some(),))
     writer.start()
     assert read_trace(path).events == 400
     writer.join()
+
+
+def with_shapes() -> bytes:
+    args = {"Input Dims": [[3, 4]], "Input type": ["float"]}
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "pid": 1, "tid": 1, "ts": 5, "dur": 1, "args": args}
+    return json.dumps({"traceEvents": [event]}).encode()
+
+
+def test_arguments_of_standard_input_are_there(monkeypatch):
+    """What comes once only is kept for the second reading, of arguments; a new reading replaces it."""
+    for data in (with_shapes(), gzip.compress(with_shapes())):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        assert details_of(read_trace("-")).operators[0].dims == ((3, 4),)
+    with pytest.raises(TraceError, match="is empty"):
+        read_trace("-")
+
+
+def test_arguments_of_a_pipe_are_there(tmp_path: Path):
+    """A pipe is opened once: nobody writes to it a second time."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    for _ in range(2):
+        writer = threading.Thread(target=path.write_bytes, args=(with_shapes(),))
+        writer.start()
+        trace = read_trace(path)
+        writer.join()
+        assert details_of(trace).operators[0].dims == ((3, 4),)
 
 
 def test_a_remote_store():

@@ -1,7 +1,7 @@
 """What do the arguments of the rows say beyond the columns? Launch shapes, bytes, operator inputs, memory, event waits.
 
 The file is read once more, and only on demand: the columns alone serve most questions, and arguments are most of a
-file's text. What a file does not state, or what stands in a damaged stretch, is absent.
+file's text. What a file does not state is absent; damaged text gives what the reader could read of it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from referee.errors import RefereeError
 from referee.trace.backward import FLOW, BackwardLinks, link_backward
 from referee.trace.blob import Blob
 from referee.trace.columns import NONE, IntColumn, RowNumbers, Trace
+from referee.trace.document import find_opening
 from referee.trace.numbers import parse_ns
+from referee.trace.salvage import number_text, plain
 from referee.trace.source import open_text
+from referee.trace.splice import splice
 from referee.trace.unpack import SQLITE
 
 
@@ -68,6 +71,7 @@ _FILE = msgspec.json.Decoder(_File)
 _LIST = msgspec.json.Decoder(list[_Event])
 _BOM = b"\xef\xbb\xbf"
 _NOTHING = _Args()
+_KEYS_OF_ARGS = {field.name: field.encode_name for field in msgspec.structs.fields(_Args)}
 
 _MOST_BLOCKS = 2.0**31
 """A grid's limit in one direction: no device has more blocks on a multiprocessor."""
@@ -174,16 +178,43 @@ def details_of(trace: Trace) -> Details:
 
 
 def _events(source: str) -> Iterable[tuple[int, _Event]]:
-    """The events of the file at ``source`` and their places; none where it is gone, damaged, or no trace."""
+    """The events of the file at ``source`` and their places; none where it is gone, or no trace."""
     try:
-        with open_text(source) as text:
+        with open_text(source, again=True) as text:
             if text.blob.read(0, len(SQLITE)) == SQLITE:
                 return _of_export(text.blob)
-            data = text.blob.read(0, text.blob.size)
-        body = data.removeprefix(_BOM).lstrip()
-        return enumerate(_LIST.decode(body) if body.startswith(b"[") else _FILE.decode(body).traceEvents)
-    except (RefereeError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return enumerate(_all_events(text.blob, source=source))
+    except RefereeError:
         return ()
+
+
+def _all_events(blob: Blob, *, source: str) -> list[_Event]:
+    """The events of a text in its order: at once if it is valid, else piece by piece, as the reader takes them."""
+    body = blob.read(0, blob.size).removeprefix(_BOM).lstrip()
+    try:
+        return _LIST.decode(body) if body.startswith(b"[") else _FILE.decode(body).traceEvents
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        del body
+    opening = find_opening(blob, source=source)
+    return list(splice(blob, opening, decode=_decoded, make=_as_event))
+
+
+def _decoded(text: bytes) -> list[_Event] | None:
+    try:
+        return _LIST.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _as_event(value: dict[str, Any]) -> _Event:
+    """What :class:`_Event` keeps of an event that was read out of damaged text."""
+    args = value.get("args")
+    kept = {field: plain(args.get(key)) for field, key in _KEYS_OF_ARGS.items()} if isinstance(args, dict) else {}
+    return _Event(
+        **{key: plain(value.get(key)) for key in ("ph", "cat", "name", "id", "pid", "tid")},
+        ts=number_text(value.get("ts")),
+        args=_Args(**kept),
+    )
 
 
 def _of_export(blob: Blob) -> list[tuple[int, _Event]]:
@@ -231,16 +262,22 @@ def _sequence(by_row: dict[int, _Args]) -> dict[int, tuple[int, int]]:
 def _memory(instants: list[_Event], *, base_ns: int) -> Memory:
     """Allocations and releases on devices; torch's device type 0 is the host."""
     events = [e for e in instants if e.args.memory_bytes is not None and _whole(e.args.device_type) not in (0, NONE)]
-    time_ns, unusual = parse_ns([e.ts for e in events])
-    time_ns = time_ns - base_ns
-    keep = [i for i in np.argsort(time_ns, kind="stable").tolist() if i not in unusual]
+    since_ns = _since([e.ts for e in events], base_ns)
+    keep = sorted(since_ns, key=since_ns.__getitem__)
     chosen = [events[i].args for i in keep]
     return Memory(
-        time_ns=time_ns[keep],
+        time_ns=np.array([since_ns[i] for i in keep], dtype=np.int64),
         change_bytes=np.array([_whole(a.memory_bytes) for a in chosen], dtype=np.int64),
         allocated_bytes=np.array([_whole(a.allocated) for a in chosen], dtype=np.int64),
         reserved_bytes=np.array([_whole(a.reserved) for a in chosen], dtype=np.int64),
     )
+
+
+def _since(tokens: list[msgspec.Raw], base_ns: int) -> dict[int, int]:
+    """Position → nanoseconds since ``base_ns``, itself perhaps beyond 64 bits; without what is no time of the trace."""
+    parsed, unusual = parse_ns(tokens)
+    exact = {i: unusual.get(i, time) for i, time in enumerate(parsed.tolist())}
+    return {i: time - base_ns for i, time in exact.items() if time is not None and abs(time - base_ns) < 1 << 62}
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +55,8 @@ _VALID = msgspec.json.Decoder(msgspec.Raw)
 class Walk:
     """What a walk found. Offsets are bytes from the start of the text."""
 
-    events: list[FileEvent] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    """What the walk was told to make of each event."""
     skipped: list[int] = field(default_factory=list)
     """Where each event began that could not be read."""
     repaired: list[int] = field(default_factory=list)
@@ -71,20 +73,23 @@ class Walk:
     """The text ended before the list did."""
 
 
-def walk(blob: Blob, *, start: int, stop: int) -> Walk:
+def walk(blob: Blob, *, start: int, stop: int, make: Callable[[dict[str, Any]], Any] | None = None) -> Walk:
     """Read events from ``start`` (just behind the opening bracket or an event) until one ends at or after ``stop``.
 
+    ``make`` says what to make of each, :func:`as_event` if it is not given; numbers of its argument are ``int`` where
+    they are whole, and else the text that stands in the file (see :func:`plain`).
     Never raises for what stands in the text: an event that cannot be read is skipped up to the next thing that looks
     like the beginning of one, and noted.
     """
-    return _Walker(blob, start).run(stop)
+    return _Walker(blob, start, make or as_event).run(stop)
 
 
 class _Walker:
     """Where a walk is: a window of decoded text, the position in it, and the byte of the file that this is."""
 
-    def __init__(self, blob: Blob, start: int) -> None:
+    def __init__(self, blob: Blob, start: int, make: Callable[[dict[str, Any]], Any]) -> None:
         self._blob = blob
+        self._make = make
         self._at = start
         self._position = 0
         self._text = ""
@@ -160,7 +165,7 @@ class _Walker:
 
     def _keep(self, value: dict[str, Any], after: int) -> None:
         self._advance(after)
-        self._found.events.append(as_event(value))
+        self._found.events.append(self._make(value))
         self._found.end = self._at
 
     def _take_damaged(self) -> bool:
@@ -234,8 +239,8 @@ def as_event(value: dict[str, Any]) -> FileEvent:
         name=_clean(value.get("name")),
         pid=_clean(value.get("pid")),
         tid=_clean(value.get("tid")),
-        ts=_number(value.get("ts")),
-        dur=_number(value.get("dur")),
+        ts=number_text(value.get("ts")),
+        dur=number_text(value.get("dur")),
         args=_args(args) if isinstance(args, dict) else EventArgs(),
     )
 
@@ -252,7 +257,7 @@ def _args(args: dict[str, Any]) -> EventArgs:
     )
 
 
-def _number(value: Any) -> msgspec.Raw:
+def number_text(value: Any) -> msgspec.Raw:
     """The text of a time; empty if the value is none."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return msgspec.Raw(b"")
@@ -262,3 +267,12 @@ def _number(value: Any) -> msgspec.Raw:
 def _clean(value: Any) -> Any:
     """A text without what is not UTF-8; other values as they are."""
     return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if isinstance(value, str) else value
+
+
+def plain(value: Any, *, levels: int = 3) -> Any:
+    """A value of a walk with its numbers as numbers, in lists too, as far as so many levels inside."""
+    if isinstance(value, _Number):
+        return float(value)
+    if isinstance(value, list) and levels > 0:
+        return [plain(entry, levels=levels - 1) for entry in value]
+    return _clean(value)

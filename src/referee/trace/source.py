@@ -27,6 +27,8 @@ _CHUNK = 1 << 20
 _RANK = re.compile(r"(?i)(?:rank|worker)[-_]?(\d+)")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATTERN = re.compile(r"[*?\[]")
+_KEPT: dict[str, Scratch] = {}
+"""What came from standard input and from pipes, by source: it cannot be had from there a second time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,22 +41,23 @@ class Packed:
 
 
 @contextmanager
-def open_text(path: str | os.PathLike[str]) -> Iterator[Text]:
+def open_text(path: str | os.PathLike[str], *, again: bool = False) -> Iterator[Text]:
     """Open a source for reading and unpack it; see :func:`open_packed`."""
-    with open_packed(path) as packed:
+    with open_packed(path, again=again) as packed:
         yield packed.unpack()
 
 
 @contextmanager
-def open_packed(path: str | os.PathLike[str]) -> Iterator[Packed]:
-    """Open a source for reading.
+def open_packed(path: str | os.PathLike[str], *, again: bool = False) -> Iterator[Packed]:
+    """Open a source for reading; ``again``: of standard input or a pipe, what came from it the last time.
 
     Raises :class:`~referee.errors.TraceError` if it cannot be read, :class:`~referee.errors.PackageMissing` if it
     takes a package that is not installed.
     """
     source = os.fspath(path)
     with ExitStack() as stack:
-        blob, member = _open(source, stack)
+        kept = _KEPT.get(source) if again else None
+        blob, member = (_shared(kept, stack), None) if kept is not None else _open(source, stack)
         if blob.size == 0:
             raise TraceError(f"{source} is empty.", hint="Was the profiler stopped before the file was written?")
         unpacker = Unpacker(source=source if member is None else source.partition("!")[0], stack=stack)
@@ -64,7 +67,7 @@ def open_packed(path: str | os.PathLike[str]) -> Iterator[Packed]:
 def _open(source: str, stack: ExitStack) -> tuple[Blob, str | None]:
     """The packed bytes, and the member that is named behind an exclamation mark."""
     if source == STDIN:
-        return _copied(sys.stdin.buffer, stack), None
+        return _kept(source, sys.stdin.buffer, stack), None
     if _URL.match(source):
         url, _, member = source.partition("!")
         return _remote(url, stack), member or None
@@ -89,7 +92,7 @@ def _local(path: str, stack: ExitStack) -> Blob:
     if not stat.S_ISREG(mode):
         # A pipe or a device cannot be read at any offset.
         with os.fdopen(descriptor, "rb") as file:
-            return _copied(file, stack)
+            return _kept(path, file, stack)
     blob = FileBlob(descriptor)
     stack.callback(blob.close)
     return blob
@@ -117,12 +120,37 @@ def _reason(error: Exception) -> str:
 
 
 def _copied(file: Any, stack: ExitStack) -> Blob:
-    """What can be read once only, in a scratch file."""
+    """What cannot be read at any offset, in a scratch file."""
     scratch = Scratch()
     stack.callback(scratch.close)
+    _fill(scratch, file)
+    return FileBlob(scratch.descriptor)
+
+
+def _kept(source: str, file: Any, stack: ExitStack) -> Blob:
+    """What can be read once only, in a scratch file that stays until ``source`` is read anew."""
+    scratch = Scratch()
+    try:
+        _fill(scratch, file)
+    except BaseException:
+        scratch.close()
+        raise
+    before = _KEPT.pop(source, None)
+    if before is not None:
+        before.close()
+    _KEPT[source] = scratch
+    return _shared(scratch, stack)
+
+
+def _shared(scratch: Scratch, stack: ExitStack) -> Blob:
+    blob = FileBlob(os.dup(scratch.descriptor))
+    stack.callback(blob.close)
+    return blob
+
+
+def _fill(scratch: Scratch, file: Any) -> None:
     while chunk := file.read(_CHUNK):
         scratch.write(chunk)
-    return FileBlob(scratch.descriptor)
 
 
 def find_traces(
