@@ -49,11 +49,12 @@ def anatomy(
     key_set_ns: float | None = 12.0,
     key_set_within_ns: float = 0.0,
     contended_ns: float = 35.0,
+    beside_ns: float = 1.0,
     instead: Mapping[str, float] | None = None,
 ) -> Any:
     """An anatomy in which every part is as the course has it, but for the layers in ``instead``."""
     costs = {**AS_CLAIMED, **(instead or {})}
-    shared = {"two threads, a tensor each": 5.0, "two threads, one tensor": contended_ns}
+    shared = {"one thread": 0.0, "two threads, a tensor each": beside_ns, "two threads, one tensor": contended_ns}
     variants = [
         SimpleNamespace(group=REFERENCES, name=name, ns=10 + ns, extra_ns=ns, ci_low_ns=ns, ci_high_ns=ns)
         for name, ns in shared.items()

@@ -140,9 +140,9 @@ def test_the_key_set_is_what_the_claim_is_about(key_set_ns: float | None, outcom
     assert ("The key set alone" in found.why) == (outcome != "holds")
 
 
-@pytest.mark.parametrize(("contended_ns", "outcome"), [(35.0, "holds"), (5.1, "differs")])
+@pytest.mark.parametrize(("contended_ns", "outcome"), [(35.0, "holds"), (1.1, "differs")])
 def test_saving_costs_more_from_two_threads_or_the_row_says_not(contended_ns: float, outcome: str) -> None:
-    """A tensor each costs 5 ns beyond one thread."""
+    """A tensor each costs 1 ns beyond one thread."""
     device = FakeSync()
     lab = laboratory(
         device,
@@ -152,6 +152,18 @@ def test_saving_costs_more_from_two_threads_or_the_row_says_not(contended_ns: fl
     found = row("E21", lab)
     assert found.outcome == outcome
     assert ("Two threads on one tensor" in found.why) == (outcome == "differs")
+
+
+@pytest.mark.parametrize("contended_ns", [11.0, 60.0])
+def test_threads_that_run_in_turn_contend_for_nothing(contended_ns: float) -> None:
+    """One thread needs 10 ns; two with a tensor each 20.5, as they do where one core is left for both."""
+    device = FakeSync()
+    known = anatomy(contended_ns=contended_ns, beside_ns=10.5)
+    names = planted(device, mul=900, add=700, tapes={"mul": 380, "add": 300})
+    found = row("E21", laboratory(device, operators=names, take_apart=lambda *_, **__: known))
+    assert (found.measured, found.outcome) == (pytest.approx(80, abs=1), "cannot-tell")
+    assert "ran in turn and not at once: with a tensor each they took 2.05× the time of one" in found.why
+    assert found.parts[0].measured is None
 
 
 def test_without_an_anatomy_there_is_no_telling_of_its_parts() -> None:

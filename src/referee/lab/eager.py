@@ -14,12 +14,12 @@ from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.errors import CannotTell
 from referee.lab.claims.claim import RESOLVED_NS, US
 from referee.lab.claims.diagnosing import BARELY
-from referee.lab.claims.operators import CONTENTION_NS, PIPELINE_US, REFERENCES
+from referee.lab.claims.operators import AT_ONCE_FRAC, CONTENTION_NS, PIPELINE_US, REFERENCES
 from referee.lab.laboratory import Laboratory, Part, Reading, estimated, in_turn, spread
 from referee.lab.measuring import timed
 from referee.records.anatomy import Variant
 from referee.records.finding import Scalar
-from referee.units import format_bytes, format_frac, format_ns
+from referee.units import format_bytes, format_frac, format_ns, format_ratio
 
 _THOUSAND = 1_000
 
@@ -194,6 +194,9 @@ def saving(lab: Laboratory) -> Reading:
     if shared:
         parts = ", ".join(f"{format_ns(ns)} from {name}" for name, ns in shared.items())
         note = f"One reference copied and dropped: {parts}."
+    if (times := _in_turn(ways)) is not None:
+        note += f" The two threads ran in turn and not at once: with a tensor each they took {format_ratio(times)} the "
+        note += "time of one, so that nothing was contended for. It takes two idle cores."
     figures: dict[str, Scalar] = {"mul_ns": mul.point, "add_ns": add.point, **shared}
     return Reading(
         value=mul.point - add.point,
@@ -209,6 +212,8 @@ def saving(lab: Laboratory) -> Reading:
 def _contention(ways: Sequence[Variant]) -> Part:
     """What copying costs more where two threads copy one tensor than where each has its own."""
     part = Part(name="two threads on one tensor, beyond a tensor each", claimed_low=CONTENTION_NS, claimed_high=inf)
+    if _in_turn(ways) is not None:
+        return part
     known = {way.name: way for way in ways}
     one, each = known.get("two threads, one tensor"), known.get("two threads, a tensor each")
     if one is None or each is None or None in (one.extra_ns, one.ci_low_ns, each.extra_ns, each.ci_low_ns):
@@ -217,6 +222,15 @@ def _contention(ways: Sequence[Variant]) -> Part:
     ends = [(way.ci_low_ns or 0.0, way.extra_ns or 0.0, way.ci_high_ns or 0.0) for way in (one, each)]
     (low, middle, high), (less, other, more) = ends
     return replace(part, value=middle - other, low=low - more, high=high - less)
+
+
+def _in_turn(ways: Sequence[Variant]) -> float | None:
+    """Times that two threads with a tensor each took the time of one, where too little of it was at once."""
+    known = {way.name: way.ns for way in ways}
+    alone, each = known.get("one thread"), known.get("two threads, a tensor each")
+    if not alone or each is None or each <= (2 - AT_ONCE_FRAC) * alone:
+        return None
+    return each / alone
 
 
 def redispatch(lab: Laboratory) -> Reading:

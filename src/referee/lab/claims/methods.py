@@ -171,7 +171,7 @@ METHODS: dict[str, Method] = {
     "E21": Method(
         how="torch.mul and torch.add on 8 elements, float32: what a tape adds to the first (it saves two tensors) less "
         "what it adds to the second (it saves none). References are copied and dropped by threads of the probe "
-        "(E20).",
+        "(E20); two count where they ran at once.",
         range_from="the course says “costs”; 10 ns is what a loop here can tell apart, and 1 ns a copy.",
     ),
     "D1": Method(

@@ -30,6 +30,9 @@ REFERENCES = "reference to a saved tensor"
 CONTENTION_NS = 1.0
 """The least that counts as dearer with two threads: what starting the threads adds to each copy is less."""
 
+AT_ONCE_FRAC = 0.5
+"""So much of the second thread's copying must run beside the first's: threads in turn contend for nothing."""
+
 LAYER_OPS, LAYERS, BACKWARD_TIMES = (50, 150), 32, 3
 STEP_OPS = (2_000, 5_000)
 STEP_MS = (10, 40)
