@@ -60,6 +60,7 @@ class Watcher:
             after=self.after_backward,
             failed=self.backward_failed,
         )
+        on.wrap(torch.autograd, "grad", before=self.before_grad)
         self.regions.install(on)
         self.clips.install(on)
         on.hook_steps(before=self.before_step, after=self.after_step)
@@ -112,18 +113,47 @@ class Watcher:
         outer = self.running[-1][1] if self.running else 1.0
         scale = next((scale for node, scale in reversed(self.scaled.items()) if node in nodes), outer)
         self.running.append((leaves, scale))
-        if self.regions.contexts:
-            self.seen.tell(
-                "backward-in-autocast",
-                "backward is called inside autocast",
-                hint="End the autocast region before backward: it follows the dtypes that forward recorded.",
-                severity="info",
-            )
+        self.check_region("backward")
         for parameter in leaves:
             held = self.held.setdefault(id(parameter), Held())
+            if held.backwards and held.scale != scale and 1.0 in (held.scale, scale):
+                self.check_sum(parameter, held)
             held.backwards += 1
             held.unscaled = 0
             held.scale = scale
+
+    def before_grad(self, owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Gradients are asked for without leaving them at the parameters."""
+        self.check_region("torch.autograd.grad")
+
+    def check_region(self, name: str) -> None:
+        """Does a backward run inside autocast?"""
+        if self.regions.contexts:
+            self.seen.tell(
+                "backward-in-autocast",
+                f"{name} is called inside autocast",
+                hint="End the autocast region before backward: it follows the dtypes that forward recorded.",
+                severity="info",
+            )
+
+    def check_sum(self, parameter: Any, held: Held) -> None:
+        """Gradients with the scale and without are about to be added up; zeros and none at all have no scale."""
+        if parameter.grad is None or not bool(parameter.grad.any()):
+            return
+        if held.unscaled:
+            self.seen.tell(
+                "step-with-scaled-gradients",
+                "A backward adds gradients that carry the loss scale to those that were unscaled already",
+                hint="Call scaler.unscale_(optimizer) once, after the last backward of the step.",
+                scale=self.live_scale,
+            )
+        else:
+            self.seen.tell(
+                "loss-not-scaled",
+                "Gradients of a loss that was scaled and of one that was not are added up: the scaler divides both",
+                hint="Call scaler.scale(loss).backward() for every loss of the step.",
+                scale=self.live_scale,
+            )
 
     def after_backward(self, owner: Any, args: Sequence[Any], result: Any) -> None:
         """The gradients are there."""
@@ -151,8 +181,8 @@ class Watcher:
             self.seen.tell(
                 "unscaled-twice",
                 f"The gradients are divided by the scale twice in one step: they become {scale:g} times too small",
-                hint="Unscale once per step, and always through the same optimizer object: a wrapper and the optimizer "
-                "inside it count as two.",
+                hint="Unscale once per step, by hand or by the scaler, and always through the same optimizer object: a "
+                "wrapper and the optimizer inside it count as two.",
                 scale=scale,
                 parameters=len(again),
             )
@@ -229,6 +259,7 @@ class Watcher:
             return
         optimizer = args[0] if args else kwargs["optimizer"]
         self.in_scaler_step -= 1
+        self.clips.step_ended()
         self.skipped_last = self.seen.steps == self.steps_before or found_infinite(scaler, optimizer)
         log = self.seen.scalers[id(scaler)]
         log.skipped += self.skipped_last
@@ -241,6 +272,8 @@ class Watcher:
         """The scaler raised: what it would have done is not known."""
         if scaler.is_enabled():
             self.in_scaler_step -= 1
+            # Whether an update would have followed is not known either.
+            self.seen.scalers[id(scaler)].waiting.clear()
 
     def after_update(self, scaler: Any, args: Sequence[Any], result: Any) -> None:
         """The scale has moved."""
