@@ -16,7 +16,7 @@ from referee.stats.law import fit_law
 from referee.trace.builder import TraceBuilder
 
 PROVENANCE = Provenance(
-    chip={"threads": 2, "affinity": 2},
+    chip={"threads": 2, "affinity": "0-1"},
     dtype="float32",
     shapes=(),
     method={"clock": "settled_amortised"},
@@ -166,6 +166,14 @@ def test_without_a_sweep_one_batch_size_is_a_finding() -> None:
 def waiting(median_ns: float, *, waited: float) -> Measurement:
     finding = Finding(code="host-waits", severity="warning", message="It waits.", evidence={"waited_frac": waited})
     return replace(measured(median_ns), findings=(finding,))
+
+
+def test_more_threads_than_cores_are_worth_a_try_where_arithmetic_sets_the_time() -> None:
+    crowded = replace(measured(1_600_000.0), provenance=replace(PROVENANCE, chip={"threads": 4, "affinity": "0-1"}))
+    judged = judge_live(crowded, sweep=sweep({b: 50_000.0 * b for b in BATCHES}), trace=None)
+    (remedy,) = [r for r in judged.remedies if "threads" in r.name]
+    assert remedy.name == "Use 2 threads instead of 4"
+    assert remedy.basis == "more threads than cores wait for one another"
 
 
 def test_a_step_that_sleeps_is_not_called_overhead() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from referee.analysis.diagnose import diagnose
 from referee.records.trace_report import TraceReport
@@ -17,10 +18,11 @@ LARGER_BATCH = "a larger batch"
 def pointwise_chain(folder: Path, *, apart_us: int) -> TraceReport:
     """Five relus over 64 MiB, each kernel 200 µs long; their launches lie ``apart_us`` apart."""
     builder = TraceBuilder().device_properties("NVIDIA A100-SXM4-80GB")
+    inputs: dict[str, Any] = {"Input Dims": [[4096, 4096]], "Input type": ["float"]}
     free = 0
     for number in range(1, 6):
         at = number * apart_us
-        builder.op("aten::relu", at * US, 9 * US, **{"Input Dims": [[4096, 4096]], "Input type": ["float"]})
+        builder.op("aten::relu", at * US, 9 * US, **inputs)
         builder.launch("cudaLaunchKernel", (at + 2) * US, 5 * US, correlation=number)
         start = max(free, at + 8)
         free = start + 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
+from referee.analysis.host_alone import host_evidence
 from referee.analysis.idle import sum_idle
 from referee.analysis.regime import (
     BUSY_FRAC,
@@ -124,6 +125,7 @@ def _without_device(study: Study) -> tuple[Evidence, ...]:
             unit="ns",
             so=f"{format_count(totals.ops)} operators, {format_count(totals.ops_aten_top)} of aten at the top",
         ),
+        *host_evidence(study),
     )
 
 

@@ -8,6 +8,7 @@ from math import log
 from typing import Protocol
 
 from referee.analysis.cpu import judge_cpu
+from referee.analysis.host_alone import threads_and_cores
 from referee.records.finding import Finding
 from referee.records.measurement import Measurement, Sweep
 from referee.records.trace_report import TraceReport
@@ -296,8 +297,9 @@ def _arithmetic_remedies(verdict: Verdict, measurement: Measurement) -> Sequence
             basis="only trying says; check the outputs",
         ),
     ]
-    threads, cores = (measurement.provenance.chip.get(key) for key in ("threads", "affinity"))
-    if isinstance(threads, int) and isinstance(cores, int) and threads != cores:
+    known = threads_and_cores(measurement.provenance.chip)
+    if known is not None and known[0] != known[1]:
+        threads, cores = known
         more = "more threads than cores wait for one another" if threads > cores else "cores are left unused"
         found.append(
             Remedy(

@@ -93,6 +93,35 @@ def _operators(operators: Sequence[OperatorRow]) -> tuple[Block, ...]:
     return Heading(text="Operators"), Table(columns=columns, rows=rows, caption=caption)
 
 
+def host_operator_blocks(operators: Sequence[OperatorRow]) -> tuple[Block, ...]:
+    """Operators by their own time on the host, of a trace without device work."""
+    if not operators:
+        return ()
+    own_ns = sum(row.host_self_ns for row in operators)
+    ordered = sorted(operators, key=lambda row: -row.host_self_ns)[:_MOST_ROWS]
+    columns = (
+        Column(title="Operator", fit="shorten"),
+        Column(title="Count", align="right"),
+        Column(title="Self", align="right"),
+        Column(title="Of these", align="right", priority=2),
+        Column(title="Total", align="right", priority=2),
+    )
+    rows = tuple(
+        (
+            row.name,
+            format_count(row.count),
+            format_ns(row.host_self_ns),
+            format_frac(row.host_self_ns / own_ns) if own_ns else "–",
+            format_ns(row.host_total_ns),
+        )
+        for row in ordered
+    )
+    caption = "Self times add up; totals hold what other operators inside did, so they do not."
+    if len(operators) > len(ordered):
+        caption += f" The first {len(ordered)} of {len(operators):,}."
+    return Heading(text="Operators"), Table(columns=columns, rows=rows, caption=caption)
+
+
 def _launches(report: TraceReport) -> tuple[Block, ...]:
     stats = report.launch_stats
     if stats is None:

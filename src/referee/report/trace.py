@@ -18,7 +18,7 @@ from referee.records.trace_report import Loss, StepReport, Totals, TraceReport
 from referee.report.capture import recording_blocks
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
-from referee.report.tables import deep_blocks
+from referee.report.tables import deep_blocks, host_operator_blocks
 from referee.report.verdict import gain_words, reasoning_blocks, remedy_blocks, verdict_headline, verdict_sentence
 from referee.report.wording import context_lines, plural
 from referee.units import format_count, format_frac, format_ns
@@ -72,7 +72,7 @@ def reasoning_section(report: TraceReport) -> tuple[Block, ...]:
 def trace_blocks(report: TraceReport) -> tuple[Block, ...]:
     """Where the time went: the warm remainder, the window, the law, utilisation, devices, steps, kernels, losses."""
     if report.totals.window_ns <= 0:
-        return (*_window(report), *_steps(report))
+        return (*_window(report), *_steps(report), *host_operator_blocks(report.operators))
     return (
         *_warm(report),
         *_window(report),
