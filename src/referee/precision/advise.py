@@ -20,6 +20,7 @@ from referee.precision.rows import timing_rows
 from referee.precision.subject import make_subject
 from referee.precision.timing import Conditions, Timed, settings_for, time_casts, time_settings
 from referee.precision.verdict import judge
+from referee.precision.weights import low_words
 from referee.records.finding import Finding, Scalar
 from referee.records.precision import PrecisionReport, PrecisionTiming
 from referee.records.provenance import Provenance
@@ -92,7 +93,13 @@ def advise(
     audited = known.audited
     return PrecisionReport(
         name=name,
-        verdict=judge(timing=timing, gradients=known.ranges, activations=known.activations, autocast=audited),
+        verdict=judge(
+            timing=timing,
+            gradients=known.ranges,
+            activations=known.activations,
+            autocast=audited,
+            low=low_words(subject),
+        ),
         autocast=None if audited is None else replace(audited, casts_ns=casts_ns),
         gradients=known.ranges,
         activations=known.activations,

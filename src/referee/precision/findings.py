@@ -151,7 +151,9 @@ def range_findings(ranges: GradientRange | None, activations: Sequence[Activatio
                     "zero_frac_cast": ranges.zero_frac_cast,
                     "zero_frac_bf16": ranges.zero_frac_bf16,
                 },
-                hint="Use bf16, or a GradScaler.",
+                hint="Use bf16, or a GradScaler."
+                if ranges.scale_low is not None or ranges.window_note
+                else "Use bf16: none of the loss scales that were tried is good.",
             )
         )
     over = [row for row in activations if row.overflows]

@@ -309,6 +309,8 @@ def to_numpy(tensor: Any) -> Floats:
     """The tensor's elements as NumPy floats, exactly (bfloat16, which NumPy lacks, as float32)."""
     torch = load_torch()
     tensor = tensor.detach()
+    if tensor.is_complex():  # both parts are numbers that a lower precision would hold
+        tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype not in (torch.float16, torch.float32, torch.float64):
         tensor = tensor.float()
     values: Floats = np.asarray(tensor.cpu().numpy())

@@ -91,4 +91,7 @@ def _watch_outputs(subject: Subject, outputs: list[Any]) -> Any:
 
 
 def _dense(gradients: dict[str, Any]) -> dict[str, Any]:
-    return {name: g.coalesce().values() if g.is_sparse else g for name, g in gradients.items()}
+    """Sparse gradients as the values they hold, complex ones as their real and imaginary parts."""
+    torch = load_torch()
+    dense = {name: g.coalesce().values() if g.is_sparse else g for name, g in gradients.items()}
+    return {name: torch.view_as_real(g.resolve_conj()) if g.is_complex() else g for name, g in dense.items()}

@@ -19,16 +19,34 @@ def count_lost_updates(subject: Subject) -> dict[str, int] | None:
     """Run one whole step in float32 and count, by parameter, the updates that weights rounded to bf16 would not feel.
 
     The update is what the step changed in the float32 weights; it is lost where adding it to the weight rounded to
-    bf16 gives that weight again. ``None`` where the step changed no weight. Everything is put back.
+    bf16 gives that weight again. Of weights that are kept in bf16 or fp16 as they are, those are counted whose gradient
+    is not zero and which the step left as they were. ``None`` where the step updates no weight. Everything is put back.
     """
     torch = load_torch()
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
     with restored(subject):
         before = [(p, p.detach().clone()) for p in subject.parameters()]
-        Control(Setting(name="float32"), device_type=subject.device_type, own_sites=subject.own_sites).call(
-            subject.step
-        )
+        felt: dict[int, Any] = {}
+
+        def note(optimizer: Any, args: Any, kwargs: Any) -> None:
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                if parameter.grad is not None and parameter.dtype in (torch.bfloat16, torch.float16):
+                    felt[id(parameter)] = parameter.grad != 0
+
+        handle = register_optimizer_step_pre_hook(note)
+        control = Control(Setting(name="float32"), device_type=subject.device_type, own_sites=subject.own_sites)
+        try:
+            control.call(subject.step)
+        finally:
+            handle.remove()
         lost, changed = {}, False
         for parameter, old in before:
+            if id(parameter) in felt:
+                changed = True
+                same = (parameter.detach() == old) & felt[id(parameter)]
+                lost[subject.name_of(parameter)] = int(torch.count_nonzero(same))
+                continue
             if parameter.dtype != torch.float32:
                 continue
             update = parameter.detach().double() - old.double()

@@ -36,22 +36,29 @@ def judge(
     gradients: GradientRange | None,
     activations: Sequence[ActivationRange],
     autocast: AutocastAudit | None,
+    low: str = "",
 ) -> PrecisionVerdict:
     """The verdict. A precision wins only where it is measurably faster; of several, the fastest, fp16 with a handicap.
 
     bf16 and TF32 need no scaler and no watching, so fp16 has to be faster than either by more than a tenth to be
-    advised: the tool's own weighing.
+    advised: the tool's own weighing. ``low`` names the dtypes of weights that are kept in fewer bits than float32: then
+    there is no float32 to hold the others against.
     """
     faster = {row.name: row for row in timing if row.answer == "faster" and row.ratio is not None}
-    dtype = _choose(faster, timing, activations)
+    dtype = "cannot-tell" if low else _choose(faster, timing, activations)
+    why = f"the weights are kept in {low}, so no float32 was measured" if low else _undecided(timing)
     scaler = _scaler(dtype, gradients)
     reasons = (*_timing_reasons(timing), *_range_reasons(gradients, activations))
     return PrecisionVerdict(
         dtype=dtype,
         scaler=scaler,
         reasons=reasons,
-        lines=(_line_dtype(dtype, scaler, gradients, timing), _line_places(autocast, dtype), _line_gain(dtype, timing)),
-        undecided_because=_undecided(timing) if dtype == "cannot-tell" else None,
+        lines=(
+            _line_dtype(dtype, scaler, gradients, timing, why),
+            _line_places(autocast, dtype),
+            _line_gain(dtype, timing),
+        ),
+        undecided_because=why if dtype == "cannot-tell" else None,
     )
 
 
@@ -95,9 +102,10 @@ def _line_dtype(
     scaler: bool | None,
     gradients: GradientRange | None,
     timing: Sequence[PrecisionTiming],
+    why: str,
 ) -> str:
     if dtype == "cannot-tell":
-        return f"dtype: cannot tell, because {_undecided(timing)}.{_by_range(gradients)}"
+        return f"dtype: cannot tell, because {why}.{_by_range(gradients)}"
     words = _NAMES[dtype]
     if dtype == "float16" and gradients is None:
         return f"dtype: {words}; a scaler only matters to training, and nothing is trained here."
@@ -113,6 +121,11 @@ def _line_dtype(
     if gradients is not None and gradients.zero_frac is not None:
         lost = format_frac(gradients.zero_frac, digits=3)
         vanishing = f" In fp16 {lost} of the gradient would vanish at scale 1{_window_words(gradients)}."
+        if _no_scale_is_good(gradients):
+            over = format_frac(gradients.overflow_frac, digits=3)
+            vanishing = (
+                f" In fp16 {over} of the gradient overflows at scale 1, and no loss scale that was tried is good."
+            )
     elif gradients is not None and gradients.scale_low is not None:
         lost = format_frac(gradients.zero_frac_cast, digits=3)
         window = _window_words(gradients)
@@ -125,10 +138,17 @@ def _by_range(gradients: GradientRange | None) -> str:
     if gradients is None or gradients.zero_frac is None:
         return " If a lower precision is wanted, bf16 needs no scaler."
     lost = format_frac(gradients.zero_frac, digits=3)
+    if _no_scale_is_good(gradients):
+        return " By range alone: bf16 without a scaler; in fp16 no loss scale that was tried is good."
     return (
         f" By range alone: bf16 without a scaler, or fp16 with one{_window_words(gradients)}; without, {lost} of the "
         "gradient vanishes."
     )
+
+
+def _no_scale_is_good(gradients: GradientRange) -> bool:
+    """Whether gradients overflow in fp16 at scale 1 and no scale tried is better: it is not the loss that is large."""
+    return gradients.scale_low is None and gradients.overflow_frac > 0 and not gradients.window_note
 
 
 def _window_words(gradients: GradientRange | None) -> str:
