@@ -9,7 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from referee.precision.findings import range_findings  # noqa: E402
+from referee.precision.activations import measure_activations  # noqa: E402
+from referee.precision.findings import finite_findings, range_findings  # noqa: E402
 from referee.precision.formats import FLOAT16  # noqa: E402
 from referee.precision.gradients import measure_gradients, report_gradients  # noqa: E402
 from referee.precision.updates import count_lost_updates  # noqa: E402
@@ -94,3 +95,27 @@ def test_both_parts_of_complex_gradients_are_counted() -> None:
     parts = np.stack([factors.real.numpy(), factors.imag.numpy()])
     assert gradients.together.elements == 200
     assert gradients.together.cast(FLOAT16).zeros == int((parts.astype(np.float16) == 0).sum()) == 100
+
+
+@pytest.mark.parametrize("spoiled", [False, True])
+def test_data_with_nan_are_named_and_not_taken_for_an_overflow_of_fp16(spoiled: bool) -> None:
+    torch.manual_seed(0)
+    model, inputs = torch.nn.Linear(4, 2), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if spoiled:
+        inputs[0, 0] = float("nan")
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step()
+    subject = subject_of((step, model, optimizer))
+    found = finite_findings(measure_gradients(subject).reference, subject)
+    assert [finding.evidence.get("nan_in") for finding in found] == (["(8, 4)"] if spoiled else [])
+    rows = measure_activations(subject)
+    assert any(row.overflows for row in rows) == spoiled
+    assert range_findings(None, rows, not_finite=spoiled) == ()

@@ -112,7 +112,7 @@ def advise(
             *misused,
             *static_findings(subject),
             *known.not_finite,
-            *range_findings(known.ranges, known.activations),
+            *range_findings(known.ranges, known.activations, not_finite=bool(known.not_finite)),
             *(elsewhere_findings(audited.elsewhere) if audited else ()),
             *timed.findings,
             *clock.findings(),

@@ -10,7 +10,7 @@ from referee.precision.passes import Pass
 from referee.precision.subject import Subject, restored
 from referee.precision.updates import check_epsilon
 from referee.precision.watch import watch
-from referee.precision.weights import half_weights, low_weights, low_words, spoiled_weights
+from referee.precision.weights import half_weights, low_weights, low_words, spoiled_tensor, spoiled_weights
 from referee.records.finding import Finding, Scalar
 from referee.records.precision import ActivationRange, GradientRange
 from referee.units import format_frac
@@ -123,6 +123,10 @@ def _why_not_finite(subject: Subject) -> tuple[str, dict[str, Scalar], str]:
     if epsilons:
         evidence["because"] = epsilons[0].code
         return f"{words}: the update before made them so, see {epsilons[0].code}", evidence, epsilons[0].hint
+    nan = spoiled_tensor(subject)
+    if nan:
+        evidence["nan_in"] = nan
+        return f"{words}: the step holds a tensor {nan} with NaN in it", evidence, "Look at where these data come from."
     return words, evidence, "Start from weights that are numbers: an update, or what was loaded, has spoiled these."
 
 
@@ -137,8 +141,10 @@ def _loss_finding(loss: float, where: str) -> Finding:
     )
 
 
-def range_findings(ranges: GradientRange | None, activations: Sequence[ActivationRange]) -> tuple[Finding, ...]:
-    """What the ranges forbid."""
+def range_findings(
+    ranges: GradientRange | None, activations: Sequence[ActivationRange], *, not_finite: bool = False
+) -> tuple[Finding, ...]:
+    """What the ranges forbid. ``not_finite``: the step makes no numbers in float32 already, which is told elsewhere."""
     found: list[Finding] = []
     if ranges is not None and ranges.zero_frac is not None and ranges.zero_frac > ranges.loss_frac:
         found.append(
@@ -156,7 +162,7 @@ def range_findings(ranges: GradientRange | None, activations: Sequence[Activatio
                 else "Use bf16: none of the loss scales that were tried is good.",
             )
         )
-    over = [row for row in activations if row.overflows]
+    over = [row for row in activations if row.overflows and not (not_finite and row.largest is None)]
     if over:
         size = "is infinite or no number" if over[0].largest is None else f"reaches {over[0].largest:.4g}"
         found.append(

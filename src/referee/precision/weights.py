@@ -23,6 +23,15 @@ def spoiled_weights(subject: Subject) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+def spoiled_tensor(subject: Subject) -> str:
+    """The shape of the first tensor that the step holds, parameters apart, that has NaN in it; empty where none has.
+
+    Infinities are left out: masks are made of them.
+    """
+    held = [t for t in subject.tensors if t.is_floating_point() and not t.requires_grad]
+    return next((str(tuple(t.shape)) for t in held if bool(t.isnan().any())), "")
+
+
 def low_weights(subject: Subject) -> Iterator[Finding]:
     """Are the weights kept in fewer bits than float32? Then the side called float32 is the step as it is."""
     words = low_words(subject)
