@@ -79,3 +79,11 @@ def test_more_threads_than_cores_are_said_to_wait_for_one_another() -> None:
     (found,) = [e for e in diagnose(trace).verdict.evidence if "threads" in e.name]
     assert (found.value, found.threshold) == (2, "2 cores")
     assert "wait for one another; torch.set_num_threads(1)" in found.so
+
+
+def test_an_empty_file_is_not_blamed_on_a_missing_device() -> None:
+    """What torch writes where the schedule's active steps are over and a new cycle has begun."""
+    builder = TraceBuilder().overhead("Activity Buffer Request", 0, 5 * US)
+    (finding,) = [f for f in diagnose(builder.build()).findings if f.code == "no-device-rows"]
+    assert "no operator" in finding.message
+    assert "on_trace_ready" in finding.hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from referee.analysis.evidence import judge
 from referee.analysis.study import Study
 from referee.trace.builder import TraceBuilder
 
@@ -115,3 +116,13 @@ def test_a_full_queue_is_the_devices_limit_not_the_hosts() -> None:
     assert study.totals.idle_ns == 0
     assert study.idle.host_starved_ns == 0
     assert study.shares.busy_frac == 1.0
+
+
+def test_nothing_is_left_over_where_the_law_is_the_window() -> None:
+    """Two kernels without a gap, launched before they run: Σ t_gpu is the window."""
+    builder = TraceBuilder().launch("cudaLaunchKernel", 0, 5 * US, correlation=1)
+    builder.launch("cudaLaunchKernel", 6 * US, 5 * US, correlation=2)
+    builder.kernel("k", 10 * US, 50 * US, correlation=1).kernel("k", 60 * US, 50 * US, correlation=2)
+    study = Study(builder.build())
+    assert (study.law.residual_ns, study.law.residual) == (0, "nothing: the law is the window")
+    assert judge(study).would_change.endswith("there is none now")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from referee.analysis.diagnose import diagnose
 from referee.analysis.trace_set import batch_sizes, judge_set
 from referee.records.trace_report import TraceSet
+from referee.report.text import render_text
+from referee.report.trace_set import compose_trace_set
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Trace
 from referee.trace.reader import read_trace
@@ -86,6 +89,10 @@ def test_the_recorded_null_experiment(traces_dir: Path) -> None:
     assert not experiment.knee_reached
     assert experiment.knee_estimate == pytest.approx(160, abs=8)
     assert experiment.fit.knee is None
+    text = render_text(compose_trace_set(found), width=100, color=False)
+    assert re.search(r"Law of the windows +not told", text)
+    places = [text.index(f"_b{batch}.json.gz ─") for batch in (2, 8, 32, 128)]
+    assert places == sorted(places)
     (finding,) = found.findings
     assert finding.code == "different-operators"
     assert finding.evidence == {

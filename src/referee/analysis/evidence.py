@@ -257,6 +257,8 @@ def _would_change(study: Study, decision: Decision) -> str:
         }
         return wanted.get(decision.because or "", CODES.get(decision.because or "", ""))
     first = study.shares.losses[0]
+    if decision.regime == "compute-bound" and not first.ns:
+        return f"a loss of at least {format_frac(NAMES_FRAC)} of the window; there is none now"
     if decision.regime == "compute-bound":
         return (
             f"a loss of at least {format_frac(NAMES_FRAC)} of the window; the largest now is {first.name} "

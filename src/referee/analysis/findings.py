@@ -102,7 +102,9 @@ def _missing(study: Study) -> tuple[Finding, ...]:
         "launches_without_device_rows": totals.launches_without_device_rows,
     }
     messages = {
-        "no-device-rows": "The trace holds no device row and no launch: there is no device verdict.",
+        "no-device-rows": "The trace holds no device row and no launch: there is no device verdict."
+        if totals.ops
+        else "The trace holds no operator, no launch and no device row: nothing of PyTorch was recorded in it.",
         "no-kernel-rows": f"None of the {format_count(totals.device_rows)} device rows is known to be a kernel.",
         "few-device-rows": "One device row alone has no window in which anything could be idle.",
         "lost-device-rows": f"{format_count(totals.launches_without_device_rows)} of "
@@ -113,7 +115,10 @@ def _missing(study: Study) -> tuple[Finding, ...]:
         return ()
     hints = {
         "no-device-rows": "Record with ProfilerActivity.CUDA (or the device's own), and check that this build of "
-        "PyTorch sees the device. An empty device side is not an idle device.",
+        "PyTorch sees the device. An empty device side is not an idle device."
+        if totals.ops
+        else "Export in the schedule's on_trace_ready: after the loop a new cycle has begun, and what the active one "
+        "recorded is gone.",
         "no-kernel-rows": "Record a stretch in which the model computes on the device.",
         "few-device-rows": "Record at least one whole step.",
         "lost-device-rows": "Check the profiler's permissions and the driver, flush before exporting, and do not "

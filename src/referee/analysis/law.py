@@ -57,7 +57,9 @@ def _name_residual(residual_ns: int | None, *, host_ns: int | None, device_ns: i
     """The largest part of what the law leaves unexplained."""
     if residual_ns is None or host_ns is None:
         return "no launches: the host's side is not known"
-    if residual_ns <= 0:
+    if residual_ns == 0:
+        return "nothing: the law is the window"
+    if residual_ns < 0:
         return "the host began before the first device row, or went on after the last"
     if host_ns >= device_ns:
         return "waits and the device's last rows: host and device took turns"

@@ -31,7 +31,7 @@ def compose_trace_set(traces: TraceSet) -> Document:
             *_job(traces.job),
             Heading(text="Side by side"),
             _table(traces),
-            *(block for report in traces.reports for block in _section(report)),
+            *(block for report in _ordered(traces) for block in _section(report)),
             *finding_blocks(traces.findings),
         ),
     )
@@ -125,12 +125,21 @@ def _experiment(experiment: NullExperiment | None) -> tuple[Block, ...]:
         knee = f"near {format_number(experiment.knee_estimate)}"
         knee += "" if experiment.knee_reached else ": not reached by the traces, extrapolated"
     fit = experiment.fit
+    flat = fit.slope_ns is not None and fit.slope_ns <= 0
     facts = (
         Fact(label="Knee", value=knee, note="where the device's busy time equals the host's"),
-        Fact(label="Law of the windows", value=fit.law, note=fit.why_no_knee),
+        Fact(label="Law of the windows", value="not told" if flat else fit.law, note=fit.why_no_knee),
     )
     heading = Heading(text=f"Null experiment over {experiment.parameter}")
     return heading, Paragraph(text=sentence(experiment.so)), Table(columns=columns, rows=rows), Facts(facts=facts)
+
+
+def _ordered(traces: TraceSet) -> tuple[TraceReport, ...]:
+    """The reports in the order of the experiment's values where there is one, else as they were given."""
+    if traces.null_experiment is None:
+        return traces.reports
+    value = {point.source: point.value for point in traces.null_experiment.points}
+    return tuple(sorted(traces.reports, key=lambda report: value.get(report.source, float("inf"))))
 
 
 def _table(traces: TraceSet) -> Table:
@@ -144,7 +153,7 @@ def _table(traces: TraceSet) -> Table:
             format_count(len(report.steps)),
             format_count(len(report.findings)),
         )
-        for report in traces.reports
+        for report in _ordered(traces)
     )
     columns = (
         Column(title="Trace", fit="shorten"),
