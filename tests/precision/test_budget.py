@@ -10,8 +10,9 @@ from referee.device.fake import FakeSync  # noqa: E402
 from referee.device.noise import VirtualClock  # noqa: E402
 from referee.device.registry import open_device  # noqa: E402
 from referee.precision.advise import advise  # noqa: E402
-from referee.precision.budget import USED_UP, Clock, floor_words  # noqa: E402
+from referee.precision.budget import USED_UP, Clock, floor_words, later_call_ns  # noqa: E402
 from referee.precision.pilot import try_step  # noqa: E402
+from referee.precision.subject import make_subject  # noqa: E402
 from referee.units import NS_PER_MS, NS_PER_S  # noqa: E402
 
 SECOND = NS_PER_S
@@ -97,3 +98,17 @@ def test_a_pilot_ends_when_the_time_is_up(until: int, calls: int) -> None:
     pilot = try_step(step, device=FakeSync(clock=time), until_ns=until * NS_PER_MS)
     assert len(made) == calls
     assert pilot.ns == 100 * NS_PER_MS
+
+
+@pytest.mark.parametrize(("first", "calls", "expected"), [(800, 1, 10), (5, 1, 5), (3000, 0, 3000)])
+def test_a_first_call_that_loaded_something_is_made_once_more(first: int, calls: int, expected: int) -> None:
+    time = VirtualClock()
+    made: list[int] = []
+
+    def step() -> None:
+        made.append(time.now_ns)
+        time.advance(10 * NS_PER_MS)
+
+    subject = make_subject(step, device_type="cpu")
+    found = later_call_ns(subject, FakeSync(clock=time), call_ns=first * NS_PER_MS)
+    assert (found, len(made)) == (expected * NS_PER_MS, calls)

@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     args.dtype = None  # the target itself stays in its own dtype
     require_torch()
     from referee.precision.advise import Sizes, advise
-    from referee.precision.budget import floor_words
+    from referee.precision.budget import floor_words, later_call_ns
+    from referee.precision.subject import make_subject
     from referee.target import step_errors
 
     device = open_device(args)
@@ -68,6 +69,12 @@ def run(args: argparse.Namespace) -> int:
         target, seen = _met(args, device, heard)
         spent_ns = time.perf_counter_ns() - begun_ns
         words = floor_words(budget_ns, spent_ns=spent_ns, call_ns=seen.call_ns)
+        if words:
+            kind = device.name.partition(":")[0]
+            subject = make_subject(target.step, device_type=kind, model=target.model, optimizer=target.optimizer)
+            with step_errors(target.name):
+                call_ns = later_call_ns(subject, device, call_ns=seen.call_ns)
+            words = floor_words(budget_ns, spent_ns=spent_ns, call_ns=call_ns)
         if words:
             note(words)
         with step_errors(target.name), progress.stage(f"precision of {target.name}"):

@@ -6,17 +6,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from referee.precision.subject import restored
 from referee.records.finding import Finding
-from referee.units import format_ns
+from referee.units import NS_PER_S, format_ns
 
 if TYPE_CHECKING:
     from referee.device.protocol import Device
+    from referee.precision.subject import Subject
 
 USED_UP = "the --budget was used up"
 """Why something was left out."""
 
 _READINGS = 14
 """Calls of the step that no answer does without: wrong use, the ranges, what runs at all, the audit."""
+
+_LOADING_NS = 2 * NS_PER_S
+"""What torch loads at a first call takes less than this."""
 
 _OVER_FRAC = 0.1
 """A budget is exceeded when this share more than it was taken: what is being measured is not broken off."""
@@ -78,6 +83,19 @@ class Clock:
             hint=f"Reading alone takes {format_ns(read)} here: a budget of about {format_ns(2 * read)} leaves time to "
             "compare.",
         )
+
+
+def later_call_ns(subject: Subject, device: Device, *, call_ns: int) -> int:
+    """What a call of the step takes once the first is over, which took ``call_ns`` and may have loaded parts of torch.
+
+    One more call is made, and put back, unless the first took so long that loading cannot be most of it.
+    """
+    if call_ns > _LOADING_NS:
+        return call_ns
+    with restored(subject):
+        begin_ns = device.now_ns()
+        device.settle(subject.step())
+        return min(call_ns, device.now_ns() - begin_ns)
 
 
 def floor_words(budget_ns: int, *, spent_ns: int, call_ns: int) -> str:
