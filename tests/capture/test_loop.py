@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +16,21 @@ from referee.errors import UserError
 from .taking import add_step, events, ops_in, steps_in
 
 torch = pytest.importorskip("torch")
+
+
+TWO_THREADS = """
+import sys, threading, torch
+from referee.capture import Capture, Plan
+
+plan = Plan.of(wait=int(sys.argv[2]), warmup=0, active=3)
+with Capture(out_dir=sys.argv[1], name="t", calibrate=False, plan=plan) as taken:
+    def run():
+        for _ in taken.over(range(3)):
+            torch.ones(3) + 1
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+"""
 
 
 def run_loop(taken: Capture, items: Iterable[int]) -> None:
@@ -115,6 +132,18 @@ class TestLoop:
 
         with pytest.raises(UserError, match="cannot be written: File exists"):
             run_loop(taken, loop())
+
+    @pytest.mark.parametrize("wait", [0, 1], ids=["begins outside the thread", "ends outside the thread"])
+    def test_a_cycle_over_two_threads_is_one_sentence(self, tmp_path: Path, wait: int) -> None:
+        # In a process of its own: a profiler whose thread has gone cannot be switched off any more, and torch 2.13
+        # may crash over that when the process ends.
+        ran = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", TWO_THREADS, str(tmp_path), str(wait)],
+            check=False, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert ran.returncode == 1 or (wait and ran.returncode < 0)
+        assert "did not all run in the thread in which recording began" in ran.stderr
+        assert list(tmp_path.glob("*.gz")) == []
 
     def test_a_step_outside_the_block_is_one_sentence_before_and_nothing_after(self, tmp_path: Path) -> None:
         taken = Capture(out_dir=tmp_path, name="loop", calibrate=False, plan=Plan.of(wait=3, warmup=0, active=1))

@@ -7,6 +7,7 @@ the tests. Between cycles there is no window at all, so that waiting costs one i
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -69,6 +70,8 @@ class Recorder:
         self._open_window, self._on_recorded = open_window, on_recorded
         self._now_ns, self._settle = now_ns, settle
         self._window: Window | None = None
+        self._thread = 0
+        self._elsewhere = False
         self._begun = False
         # So that a step() without a beginning is noticed, and costs nothing to look for later.
         self._wake = 0
@@ -104,6 +107,7 @@ class Recorder:
         self._wake = _NEVER
         if self._window is None:
             return
+        self._refuse_elsewhere()
         begun = self.iteration if self.iteration >= self._cycle.first else None
         self._close(incomplete=begun)
 
@@ -111,14 +115,28 @@ class Recorder:
         """Switch off and drop what was recorded in this cycle."""
         window, self._window, self._wake = self._window, None, _NEVER
         if window is not None:
-            window.stop()
+            if threading.get_ident() == self._thread:
+                window.stop()
             window.release()
+
+    def _refuse_elsewhere(self) -> None:
+        """Torch's profiler sees the thread that switched it on, and crashes the process if another switches it off."""
+        self._elsewhere = self._elsewhere or threading.get_ident() != self._thread
+        if self._elsewhere:
+            if self._wake == _NEVER:
+                self.abandon()
+            raise UserError(
+                f"The iterations from {self._cycle.first} on did not all run in the thread in which recording began, "
+                "and only that one is recorded: nothing of this cycle is kept.",
+                hint="Put the loop and its capture into one thread, with as many iterations as the plan needs.",
+            )
 
     def _turn(self) -> None:
         if not self._begun:
             self.iteration = 0
             raise UserError("step() was called before the capture began.", hint="Put the loop into its with block.")
         if self._window is not None:
+            self._refuse_elsewhere()
             done = self.iteration - 1
             if done >= self._cycle.first:
                 self._step_ns.append(self._now_ns() - self._since)
@@ -137,6 +155,7 @@ class Recorder:
             if self.iteration == self._cycle.first:
                 self._settle()
             self._window = self._open_window(self._cycle)
+            self._thread = threading.get_ident()
             self._window.start(self.iteration)
         if self._window is not None:
             self._wake = self.iteration + 1

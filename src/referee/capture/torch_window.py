@@ -122,7 +122,10 @@ class TorchWindow:
         return True
 
     def release(self) -> None:
-        """Let go of the events and of every tensor that recording shapes has kept alive."""
+        """Let go of the events and of every tensor that recording shapes has kept alive; also where nobody stopped."""
+        if self._modules is not None:
+            self._modules.remove()
+        self._others.let_go()
         self._profile = None
         if self._snapshots:
             self._torch.cuda.memory._record_memory_history(enabled=None)
