@@ -61,6 +61,48 @@ def test_names_and_paths_go_and_the_report_stays():
     assert json.loads(copy)["traceName"] == "trace.json"
 
 
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ('"env": {"AWS_ACCESS": "abc123", "PATHS": ["p1", {"x": "deep9"}]}', "abc123 p1 deep9"),
+        ('"hosts": ["gpu-a1", "gpu-b2"]', "gpu-a1 gpu-b2"),
+        ('"api_token": "tok-1", "db_password": "pw-2", "cmdline": "run --x y-3"', "tok-1 pw-2 y-3"),
+        ('"note": "python run.py --auth-token tok-1 -v"', "tok-1"),
+        ('"note": "HF_TOKEN=hunter2x and password: hunter3x"', "hunter2x hunter3x"),
+        ('"note": "with hf_abcdefghijklmnop inside"', "hf_abcdefghijklmnop"),
+        ('"note": "at fe80:0:0:0:1c2:3ff:fe1:99"', "1c2:3ff"),
+        ('"cwd2": "/home/alicia", "note": "Alicia ran this"', "alicia Alicia"),
+        ('"f": "/home/Bob Doe/proj/x.py", "note": "C:\\\\Users\\\\Eve Roe\\\\a\\\\b.py"', "Bob Doe Eve Roe"),
+        ('"/data/secretdir/x.py": {"lines": 3}, "10.1.2.3": 1', "secretdir 10.1.2.3"),
+        ('"name": "f"oo", "x": "y", "host_name": "gpu-box", "z": "/data/mine/x"', "gpu-box mine"),
+        ('"name": "/data/mine/trai', "mine"),
+        ('"name": "f"oo", "x": "y", "z": "/data/mine/trai', "mine"),
+    ],
+)
+def test_secrets_go_wherever_they_stand(text: str, secret: str):
+    copy, _ = redact(
+        f'{{{text}, "after": "stays here"}}'.encode() if text.endswith(('"', "}", "]", "1")) else text.encode()
+    )
+    left = [word for word in secret.split() if word.encode() in copy]
+    assert not left, copy
+    if b'"after"' in copy:
+        assert b'"stays here"' in copy
+
+
+def test_what_follows_a_telling_list_or_object_stays():
+    data = b'{"hosts": [], "a": "x1", "env": {}, "b": "x2", "env": {"k": [1, {}]}, "c": ["x3"], "user": 7, "d": "x4"}'
+    assert redact(data) == (data, 0)
+
+
+def test_words_of_the_profiler_stay_though_a_home_is_called_so():
+    data = b'{"a": "/home/kernel/x/y.py", "cat": "kernel", "name": "stream 7", "b": "my token 512 of token::op"}'
+    assert redact(data)[0] == data.replace(b"/home/kernel/x/", b"")
+
+
+def test_a_relative_path_keeps_its_package_apart_from_its_file():
+    assert redact(b'["torch/nn/modules/linear.py(1): f"]')[0] == b'["torch/linear.py(1): f"]'
+
+
 def test_nothing_else_changes():
     data = TraceBuilder().op("aten::add", 0, 1, shape=[[1, 2]], types=["float", "a/b"]).to_json()
     assert redact(data) == (data, 0)

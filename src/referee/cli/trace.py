@@ -110,6 +110,7 @@ def hand_out(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[
 
         changed = redact_trace(paths[0], args.redact)
         note(f"copy written to {args.redact}: {changed:,} texts changed")
+        note("names of operators, kernels, annotations and functions stay in it")
     if args.export or args.sql:
         from referee.trace.table import export, query
 
