@@ -59,8 +59,18 @@ def test_a_bare_list_is_read_too(tmp_path: Path) -> None:
     assert read(json.dumps(events).encode(), tmp_path / "t.json").launches.grid.tolist() == [12, 0, 0]
 
 
-def test_nothing_is_there_of_a_damaged_or_missing_file(tmp_path: Path) -> None:
+def test_a_damaged_file_gives_the_arguments_of_what_was_read(tmp_path: Path) -> None:
     text = made().to_json()
-    damaged = read(text[: len(text) - 40], tmp_path / "t.json")
-    assert (damaged.launches.rows.size, damaged.operators) == (0, {})
+    inputs = []
+    for name, part in (("whole.json", text), ("t.json", text[: len(text) - 40])):
+        (tmp_path / name).write_bytes(part)
+        trace = read_trace(tmp_path / name)
+        found = read_details(trace).operators
+        inputs.append({trace.name_of(row): (one.dims, one.types) for row, one in found.items()})
+    whole, damaged = inputs
+    assert damaged
+    assert damaged == {name: given for name, given in whole.items() if name in damaged}
+
+
+def test_nothing_is_there_of_a_missing_file() -> None:
     assert read_details(made().build()).launches.rows.size == 0
