@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -374,6 +376,16 @@ def test_a_query_over_the_rows_is_answered(tmp_path: Path, capsys: pytest.Captur
     assert "nothing" in capsys.readouterr().err
 
 
+def test_an_answer_in_json_is_valid_and_loses_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("duckdb")
+    path = small_trace(tmp_path / "t.json")
+    odd = "'inf'::DOUBLE AS x, ['nan'::DOUBLE, 1] AS y, {'a': 'inf'::DOUBLE} AS z"
+    sql = f"SELECT count(*) AS n, min(start_ns) AS n, {odd} FROM rows"
+    assert run_json("trace", str(path), "--sql", sql, capsys=capsys) == [
+        {"n": 3, "n_1": 0, "x": None, "y": [None, 1], "z": {"a": None}}
+    ]
+
+
 def test_rows_are_exported_and_a_copy_is_redacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = small_trace(tmp_path / "t.json")
@@ -383,6 +395,15 @@ def test_rows_are_exported_and_a_copy_is_redacted(tmp_path: Path, capsys: pytest
     first, second = (run_json("trace", str(p), capsys=capsys) for p in (path, tmp_path / "copy.json"))
     assert first["totals"] == second["totals"]
     assert main(["trace", str(path), "--redact", str(path)]) == 2
+
+
+def test_standard_input_serves_the_export_and_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = small_trace(tmp_path / "t.json")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(path.read_bytes())))
+    assert main(["trace", "-", "--export", str(tmp_path / "t.parquet"), "--redact", str(tmp_path / "copy.json")]) == 0
+    assert parquet.read_table(tmp_path / "t.parquet").num_rows == 3
+    assert (tmp_path / "copy.json").read_bytes() == path.read_bytes()
 
 
 def test_two_traces_are_held_against_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import zstandard
 
-from referee.errors import TraceError
+from referee.errors import PackageMissing, TraceError
 from referee.trace import unpack
 from referee.trace.builder import TraceBuilder
 from referee.trace.details import details_of
@@ -181,6 +181,17 @@ def test_a_remote_store():
     assert read_trace("memory://bucket/trace.json.gz").events == 400
     with pytest.raises(TraceError, match=r"memory://bucket/none\.json cannot be read"):
         read_trace("memory://bucket/none.json")
+
+
+def test_a_store_whose_driver_is_missing(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec, "open", refuse)
+    with pytest.raises(PackageMissing, match=r"^Reading s3://b/x needs a package that is not installed: Install s3fs"):
+        read_trace("s3://b/x")
 
 
 def test_directories_and_patterns(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -105,12 +106,6 @@ def hand_out(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[
     for path in (args.export, args.redact):
         if path and Path(path).exists() and not Path(path).is_file():
             raise OptionError(f"{path} is no regular file, so it is not replaced.")
-    if args.redact:
-        from referee.trace.redact import redact_trace
-
-        changed = redact_trace(paths[0], args.redact)
-        note(f"copy written to {args.redact}: {changed:,} texts changed")
-        note("names of operators, kernels, annotations and functions stay in it")
     if args.export or args.sql:
         from referee.trace.table import export, query
 
@@ -120,14 +115,21 @@ def hand_out(paths: Sequence[str], args: argparse.Namespace, *, range_ns: tuple[
             note(f"{len(trace.rows):,} rows written to {args.export}")
         if args.sql:
             show_answer(query(trace, args.sql), args)
+    if args.redact:
+        from referee.trace.redact import redact_trace
+
+        changed = redact_trace(paths[0], args.redact, again=bool(args.export or args.sql))
+        note(f"copy written to {args.redact}: {changed:,} texts changed")
+        note("names of operators, kernels, annotations and functions stay in it")
     return 0
 
 
 def show_answer(answer: Answer, args: argparse.Namespace) -> None:
     """The rows of an answer as a table, or as JSON objects."""
     if args.json:
-        objects = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-        text = json.dumps(objects, default=str, indent=1) + "\n"
+        keys = distinct(answer.columns)
+        objects = [dict(zip(keys, map(as_json, row), strict=True)) for row in answer.rows]
+        text = json.dumps(objects, default=str, indent=1, allow_nan=False) + "\n"
         if args.json == "-":
             args.stdout.write(text)
         else:
@@ -145,6 +147,26 @@ def show_answer(answer: Answer, args: argparse.Namespace) -> None:
     rows = tuple(tuple("" if cell is None else str(cell) for cell in row) for row in answer.rows)
     title = f"{len(rows):,} row{'' if len(rows) == 1 else 's'}"
     show(Document(title=title, blocks=(Table(columns=columns, rows=rows),)))
+
+
+def distinct(columns: Sequence[str]) -> list[str]:
+    """The columns' names; one that an earlier column has gets a number, so that no value is lost among JSON keys."""
+    found: dict[str, None] = {}
+    for column in columns:
+        name, number = column, 1
+        while name in found:
+            name, number = f"{column}_{number}", number + 1
+        found[name] = None
+    return list(found)
+
+
+def as_json(cell: object) -> object:
+    """A cell of an answer as JSON can say it: what is no finite number is ``null``, inside lists and structs too."""
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
+    if isinstance(cell, dict):
+        return {str(key): as_json(value) for key, value in cell.items()}
+    return [as_json(value) for value in cell] if isinstance(cell, list | tuple) else cell
 
 
 def read_part(path: str, args: argparse.Namespace, *, range_ns: tuple[int, int] | None) -> Trace:

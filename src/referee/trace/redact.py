@@ -60,18 +60,19 @@ _OTHERS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.zst", ".bz2", ".xz", ".7z", 
 """Suffixes of files that a copy is not."""
 
 
-def redact_trace(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
+def redact_trace(source: str | os.PathLike[str], target: str | os.PathLike[str], *, again: bool = False) -> int:
     """Write a copy of the trace at ``source`` that is safe to share to ``target``; answers how many texts changed.
 
     The copy is plain JSON, or packed where the target's name ends in ``.gz`` or ``.zst``. The original is never
-    replaced. Raises :class:`~referee.errors.OptionError` for another kind of target, or a source that is no JSON.
+    replaced. ``again``: of standard input or a pipe, what was read of it before.
+    Raises :class:`~referee.errors.OptionError` for another kind of target, or a source that is no JSON.
     """
     target = os.fspath(target)
     if target.lower().endswith(_OTHERS):
         raise OptionError(f"{target}: the suffix says the format.", hint="Use .json, .json.gz or .json.zst.")
     if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
         raise OptionError(f"{target} is the trace itself.", hint="Name another file for the copy.")
-    with open_text(source) as text:
+    with open_text(source, again=again) as text:
         if text.blob.read(0, len(SQLITE)) == SQLITE:
             raise OptionError(
                 f"{os.fspath(source)} is a database, and only JSON traces can be redacted.",

@@ -107,10 +107,17 @@ def _remote(url: str, stack: ExitStack) -> Blob:
         with fsspec.open(url, "rb") as file:
             return _copied(file, stack)
     except ImportError as error:
-        raise PackageMissing.named(error.name or "a driver", need=f"Reading {url}", extra="remote") from error
+        raise _driver_missing(url, error) from error
     # A store's driver raises what it likes: whatever it is, the reader of the message wants the address and the reason.
     except Exception as error:
         raise TraceError(f"{url} cannot be read: {_reason(error)}.") from error
+
+
+def _driver_missing(url: str, error: ImportError) -> PackageMissing:
+    """The error for a store's driver; fsspec names no module, but its text says what the store takes."""
+    if error.name is not None:
+        return PackageMissing.named(error.name, need=f"Reading {url}", extra="remote")
+    return PackageMissing(f"Reading {url} needs a package that is not installed: {_reason(error).rstrip('.')}.")
 
 
 def _reason(error: Exception) -> str:
