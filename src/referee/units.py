@@ -16,6 +16,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 _TIME_STEPS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "µs"), (1, "ns"))
+_MOST_MORE_DIGITS = 6
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(ns|us|µs|ms|s|m|min|h)?\s*")
 _DURATION_NS = {
     "ns": 1,
@@ -125,6 +126,27 @@ def format_quantity(value: str | int | float | bool | None, unit: str = "") -> s
     if unit in scaled:
         return scaled[unit](value)
     return f"{format_number(value)} {unit}".strip()
+
+
+def format_apart(first: float, second: float, unit: str = "") -> tuple[str, str]:
+    """Two quantities of one unit, with enough digits to tell them apart where they differ: ``1.049×``, ``1.050×``."""
+    words = format_quantity(first, unit), format_quantity(second, unit)
+    for more in range(1, _MOST_MORE_DIGITS + 1):
+        if first == second or words[0] != words[1]:
+            break
+        words = _longer(first, unit, more), _longer(second, unit, more)
+    return words
+
+
+def _longer(value: float, unit: str, more: int) -> str:
+    """:func:`format_quantity` with ``more`` digits than it takes by itself."""
+    if unit == "ns":
+        return format_ns(value, digits=3 + more)
+    if unit == "frac":
+        return format_frac(value, digits=1 + more)
+    if unit == "ratio":
+        return f"{_significant(value, 3 + more)}×"
+    return format_quantity(value, unit) if unit in ("bytes", "per_s") else f"{value:,.{3 + more}g} {unit}".strip()
 
 
 def parse_duration_ns(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +65,7 @@ def test_a_thousand_operators_cost_what_was_planted(each_ns: int, outcome: str) 
     device = FakeSync()
     found = row("E3", laboratory(device, operators=planted(device, add=each_ns)))
     assert found.measured == pytest.approx(1_000 * each_ns, rel=0.01)
+    assert " an operator on 16 elements, " in found.why
     assert found.outcome == outcome
 
 
@@ -115,6 +117,26 @@ def test_references_from_several_threads_are_those_of_the_anatomy() -> None:
     lab = laboratory(device, operators=planted(device, mul=900, add=700, neg=900, addcmul=950))
     assert "45.0 ns from two threads, one tensor" in row("E21", lab).why
     assert "12.0 ns for the key set alone" in row("E20", lab).why
+    assert "no cost that shows" not in row("E20", lab).why
+    tiny = replace(lab, kept={}, take_apart=lambda *_, **__: anatomy(key_set_ns=0.1, key_set_within_ns=0.05))
+    assert "less than a core's clock cycle (0.2 ns at 5 GHz): no cost that shows." in row("E20", tiny).why
+
+
+@pytest.mark.parametrize(("saving_ns", "told"), [(80, True), (15, False)])
+def test_the_references_are_a_part_of_what_saving_adds(saving_ns: int, told: bool) -> None:
+    """One costs 10 ns, of which more than one is not told where saving adds less than two."""
+    device = FakeSync()
+    names = planted(device, mul=900, add=700, tapes={"mul": 300 + saving_ns, "add": 300})
+    why = row("E21", laboratory(device, operators=names)).why
+    assert ("Two references are 20.0 ns of the 80.0 ns that saving two tensors adds; " in why) == told
+
+
+@pytest.mark.parametrize(("dispatch_ns", "told"), [(0.0, True), (300.0, False)])
+def test_a_stage_that_may_be_nothing_is_too_short_for_the_clock(dispatch_ns: float, told: bool) -> None:
+    device = FakeSync()
+    known = anatomy(instead={DISPATCH: dispatch_ns})
+    found = row("E1", laboratory(device, operators=planted(device, add=5_000), take_apart=lambda *_, **__: known))
+    assert ("Keys and jump is too short for this clock" in found.why) == told
 
 
 @pytest.mark.parametrize(("autograd_ns", "outcome"), [(1_500.0, "holds"), (400.0, "differs"), (9_000.0, "differs")])

@@ -22,6 +22,7 @@ from referee.lab.run import EXPERIMENTS, Experiment, run_lab
 from referee.records.schema import load, save
 from referee.report.compose import compose
 from referee.report.text import render_text
+from referee.units import format_apart
 
 from .planted import laboratory
 
@@ -105,6 +106,75 @@ def test_a_part_counts_as_the_number_does(low: float | None, high: float | None,
     assert [(part.name, part.outcome) for part in found.parts] == [("a part", outcome)]
     wrong = judge(claim, Reading(value=1.5, low=1.4, high=1.6, parts=(part,)), basis="live")
     assert wrong.outcome == "differs"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (1.0, 2.5, "begins at 1.00×, below the least that the claim allows, and reaches beyond that, 2.00×."),
+        (1.0, 2.0, "begins at 1.00×, below the least that the claim allows, and only reaches that, 2.00×."),
+        (2.5, 5.0, "ends at 5.00×, above the most that the claim allows, and begins below that, 3.00×."),
+        (3.0, 5.0, "ends at 5.00×, above the most that the claim allows, and begins only at that, 3.00×."),
+        (1.9996, 2.5, "begins at 1.9996×, below the least that the claim allows, and reaches beyond that, 2.0000×."),
+    ],
+)
+def test_an_open_row_names_the_bound_with_digits_that_tell_it_from_the_interval(
+    low: float, high: float, words: str
+) -> None:
+    claim = replace(BY_ID["M4"], low=2.0, high=3.0)
+    assert (
+        judge(claim, Reading(value=(low + high) / 2, low=low, high=high), basis="live").why == f"The interval {words}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "unit", "words"),
+    [
+        (1.0496, 1.05, "ratio", ("1.0496×", "1.0500×")),
+        (1.04996, 1.05, "ratio", ("1.04996×", "1.05000×")),
+        (1_999.6, 2_000.0, "ns", ("1.9996 µs", "2.0000 µs")),
+        (0.99996, 1.0, "frac", ("99.996 %", "100.000 %")),
+        (2.0, 3.0, "ratio", ("2.00×", "3.00×")),
+        (2.0, 2.0, "ratio", ("2.00×", "2.00×")),
+        (1.2341, 1.2342, "bits", ("1.2341 bits", "1.2342 bits")),
+    ],
+)
+def test_two_quantities_are_told_apart_where_they_differ(
+    first: float, second: float, unit: str, words: tuple[str, str]
+) -> None:
+    assert format_apart(first, second, unit) == words
+
+
+def shown(reading: Reading) -> str:
+    """The table's row of a claim of 2 to 3 times, for this reading."""
+    judged = judge(replace(BY_ID["M4"], low=2.0, high=3.0), reading, basis="live")
+    return " ".join(render_text(compose(replace(some_report(), rows=(judged,))), width=160, color=False).split())
+
+
+def test_a_row_whose_number_holds_names_the_part_that_decided() -> None:
+    def part(name: str, value: float) -> Part:
+        return Part(name=name, claimed_low=2.0, claimed_high=3.0, value=value, low=value, high=value, unit="ratio")
+
+    good, bad = Reading(value=2.5, low=2.4, high=2.6), Reading(value=1.5, low=1.4, high=1.6)
+    assert "number holds; differs: one dispatch " in shown(
+        replace(good, parts=(part("one dispatch", 9.0), part("another", 2.5)))
+    )
+    assert "number holds" not in shown(replace(bad, parts=(part("one dispatch", 9.0),)))
+    unmeasured = Part(name="a graph", claimed_low=2.0, claimed_high=3.0)
+    assert "number holds; cannot tell: a graph " in shown(replace(good, parts=(unmeasured,)))
+    assert "number holds" not in shown(good)
+
+
+def test_an_end_of_an_interval_that_is_no_bound_does_not_look_like_one() -> None:
+    assert "1.9996× to 2.50×" in shown(Reading(value=2.2, low=1.9996, high=2.5))
+    assert "2.00× to 2.50×" in shown(Reading(value=2.2, low=2.0, high=2.5))
+
+
+def test_the_way_that_was_gone_is_told_first() -> None:
+    method = METHODS["M2"]
+    assert method.told(recorded=True).startswith("From traces: ")
+    assert method.told(recorded=False).startswith("Live: ")
+    assert METHODS["M1"].told(recorded=True) == METHODS["M1"].how
 
 
 def test_every_part_is_shown_with_its_interval_its_range_and_its_outcome() -> None:

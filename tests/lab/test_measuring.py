@@ -13,7 +13,7 @@ from referee.lab import measuring
 from referee.lab.laboratory import Laboratory
 from referee.units import NS_PER_MS
 
-from .planted import PLAN, laboratory, launches, planted, planted_models, row
+from .planted import PLAN, laboratory, launches, missing, planted, planted_models, row
 
 
 def clock_step(device: Any) -> Callable[[], object]:
@@ -82,6 +82,15 @@ def test_one_synchronise_mends_it_or_does_not(wait_ns: int | None, outcome: str)
 def test_a_plain_timer_sees_nothing_where_calls_are_recorded(device: FakeDevice, outcome: str) -> None:
     found = row("M3", laboratory(step=clock_step, open=lambda _: device))
     assert (found.outcome, found.why.startswith(f"Taken on the device {device.name}.")) == (outcome, True)
+    assert found.untested == ""
+
+
+def test_another_lazy_backend_is_not_xla_itself() -> None:
+    def without_xla(name: str) -> FakeDevice:
+        return FakeLazy() if name == "lazy" else missing(name)
+
+    found = row("M3", laboratory(step=clock_step, open=without_xla))
+    assert (found.outcome, found.untested.startswith("XLA itself: ")) == ("holds", True)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +174,8 @@ class TestNumbers:
             return lambda x, *rest: getattr(torch, name)(x.float(), *rest)
 
         as_it_is = row("M8", self.lab())
-        lacking = [name for name in ("sum", "softmax", "exp") if name in as_it_is.why]
+        lacking = [name for name in ("sum", "softmax", "exp") if name in as_it_is.why.partition("inputs here:")[2]]
+        assert as_it_is.why.startswith(f"{round(7 * (as_it_is.measured or 0))} of 7 do so: mm, conv2d")
         found = row("M8", self.lab(**{name: widened(name) for name in lacking}))
         assert (found.measured or 0) - (as_it_is.measured or 0) == pytest.approx(len(lacking) / 7)
         functional = SimpleNamespace(

@@ -12,7 +12,7 @@ from referee.lab.claims.claim import bounded
 from referee.lab.laboratory import Part, Reading
 from referee.records.finding import Scalar
 from referee.records.lab import LabPart, LabRow, Outcome
-from referee.units import format_quantity
+from referee.units import format_apart
 
 _Side = Literal["within", "below", "above", "open"]
 
@@ -29,7 +29,7 @@ def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
     elif side == "above":
         words.append(_sentence(_distance(reading, claim.high, claim.unit, side, claim.above)))
     elif side == "open":
-        words.append("The interval lies on both sides of a bound of what the claim allows.")
+        words.append(f"The interval {_across(reading.low, reading.high, claim.low, claim.high, claim.unit)}.")
     sides = [side]
     for part in reading.parts:
         sides.append(_side(part.low, part.high, part.claimed_low, part.claimed_high))
@@ -37,7 +37,7 @@ def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
             words.append(_about(part, sides[-1]))
     low, high = claim.bounds
     return LabRow(
-        **_common(claim, recorded=basis == "recorded"),
+        **_common(claim, recorded=basis == "recorded", untested=reading.untested),
         measured=reading.value,
         low=reading.low,
         high=reading.high,
@@ -89,21 +89,36 @@ def _about(part: Part, side: _Side) -> str:
     if part.value is None or part.low is None or part.high is None:
         return f"{name}, which the claim gives a figure for, could not be measured."
     if side == "open":
-        low, high = format_quantity(part.low, part.unit), format_quantity(part.high, part.unit)
-        return f"{name}: the interval from {low} to {high} lies on both sides of a bound of what the claim allows."
+        across = _across(part.low, part.high, part.claimed_low, part.claimed_high, part.unit)
+        return f"{name}: the interval {across}."
     bound = part.claimed_low if side == "below" else part.claimed_high
-    return f"{name}: {_distance(part, bound, part.unit, side, '')}"
+    return f"{name}: {_distance(part, bound, part.unit, side, part.below if side == 'below' else part.above)}"
 
 
 def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
+def _across(low: float, high: float, claimed_low: float, claimed_high: float, unit: str) -> str:
+    """Which bound of the range an interval lies across, with digits enough to tell its end from the bound."""
+    words = []
+    if low < claimed_low:
+        end, bound = format_apart(low, claimed_low, unit)
+        reaches = "only reaches" if high == claimed_low else "reaches beyond"
+        words.append(f"begins at {end}, below the least that the claim allows, and {reaches} that, {bound}")
+    if high > claimed_high:
+        end, bound = format_apart(high, claimed_high, unit)
+        begins = "begins only at" if low == claimed_high else "begins below"
+        words.append(f"ends at {end}, above the most that the claim allows, and {begins} that, {bound}")
+    return "; it ".join(words)
+
+
 def _distance(found: Reading | Part, bound: float, unit: str, side: str, likely: str) -> str:
     """How a figure lies outside: by the end of its interval that is nearest to the range."""
-    end = format_quantity(found.high if side == "below" else found.low, unit)
+    outside = (found.high if side == "below" else found.low) or 0.0
+    end, limit = format_apart(outside, bound, unit)
     near = end if found.low == found.high else f"even the near end of the interval, {end},"
-    words = f"{near} is {side} the {format_quantity(bound, unit)} that the claim allows"
+    words = f"{near} is {side} the {limit} that the claim allows"
     return f"{words}; likely: {likely}." if likely else f"{words}."
 
 
@@ -122,7 +137,8 @@ def without(claim: Claim, outcome: Outcome, why: str) -> LabRow:
     )
 
 
-def _common(claim: Claim, *, recorded: bool = False) -> dict[str, Any]:
+def _common(claim: Claim, *, recorded: bool = False, untested: str = "") -> dict[str, Any]:
+    method = METHODS[claim.id]
     return {
         "id": claim.id,
         "claimed": claim.claimed,
@@ -130,7 +146,7 @@ def _common(claim: Claim, *, recorded: bool = False) -> dict[str, Any]:
         "measures": (claim.measures_recorded if recorded else "") or claim.measures,
         "unit": claim.unit,
         "contradiction": claim.contradiction,
-        "how": METHODS[claim.id].how,
-        "range_from": METHODS[claim.id].range_from,
-        "untested": METHODS[claim.id].untested,
+        "how": method.told(recorded=recorded),
+        "range_from": method.range_from,
+        "untested": " ".join(filter(None, (untested, method.untested))),
     }

@@ -55,6 +55,9 @@ class Part:
     low: float | None = None
     high: float | None = None
     unit: str = "ns"
+    below: str = ""
+    above: str = ""
+    """What is likely the reason where the figure lies outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,8 @@ class Reading:
     parts: tuple[Part, ...] = ()
     taken: str = ""
     """How often: ``812 blocks of 40 calls``."""
+    untested: str = ""
+    """What this run left untested, where that is not so of every run."""
 
 
 _RECORDED_STEPS = 50

@@ -27,6 +27,13 @@ _WAIT = re.compile(r"^(cudaDevice|cuCtx|hipDevice)Synchronize")
 _CLOCK_SKEW_NS = 2_000
 """By so much the host's and the device's clocks of one trace may be apart: the tolerance of the rule for waits."""
 
+_LOSSES = {
+    "per-operator overhead": "per_op_overhead",
+    "memory traffic": "memory_traffic",
+    "allocator work": "allocator",
+}
+"""The claim's three losses, and where a trace's report has them."""
+
 _MOST_VALUES = 20_000
 _TAIL = 0.025
 _ENOUGH_TRACES = 6
@@ -168,9 +175,27 @@ def launch_calls(lab: Laboratory) -> Reading:
     if not replays:
         return replace(found, parts=(part,))
     graph = _typical(replays, "a graph launch")
-    part = replace(part, value=graph.value, low=graph.low, high=graph.high)
+    part = replace(part, value=graph.value, low=graph.low, high=graph.high, above=_dear_graphs(replays))
     note = f"Launching a whole graph took {format_ns(graph.value)} in the median, {_where(replays)}."
     return replace(found, note=note, figures={**found.figures, "graph_launch_ns": graph.value}, parts=(part,))
+
+
+def _dear_graphs(replays: Sequence[tuple[Recorded, FloatArray]]) -> str:
+    """What likely makes a recorded graph launch dear: the profiler's part, and that one trace may be all there is."""
+    sizes = [_rows_each(recorded) for recorded, _ in replays]
+    least, most = min(int(each.min()) for each in sizes), max(int(each.max()) for each in sizes)
+    each = f"{least:,} to {most:,} rows" if least != most else f"{least:,} row{'' if least == 1 else 's'}"
+    one = "; and one trace has them all" if len(replays) == 1 else ""
+    return f"the profiler's part, which grows with what a graph launches ({each} each){one}"
+
+
+def _rows_each(recorded: Recorded) -> FloatArray:
+    """How many device rows each graph launch put there."""
+    rows, links, names = recorded.trace.rows, recorded.trace.links, recorded.trace.names
+    launched = links.launch_of[links.launch_of != NONE]
+    calls, counts = np.unique(launched, return_counts=True)
+    of_graphs = np.array([_GRAPH.search(names[code]) is not None for code in rows.name[calls]], dtype=bool)
+    return np.asarray(counts[of_graphs], dtype=np.float64)
 
 
 def _where(replays: Sequence[tuple[Recorded, FloatArray]]) -> str:
@@ -200,7 +225,24 @@ def recoverable(lab: Laboratory) -> Reading:
         known = [loss.recoverable_ns for loss in parts if loss.recoverable_ns is not None]
         return sum(known) / window_ns if known and window_ns else None
 
-    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a loss that could be priced")
+    found = _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a loss that could be priced")
+    return replace(found, note=_split(lab.recorded))
+
+
+def _split(traces: Sequence[Recorded]) -> str:
+    """Each loss by itself: the median over the traces that priced it, and how many these are."""
+    words = []
+    for name, field in _LOSSES.items():
+        priced = [
+            loss.recoverable_ns / recorded.report.totals.window_ns
+            for recorded in traces
+            if (loss := getattr(recorded.report.losses, field)).recoverable_ns is not None
+            and recorded.report.totals.window_ns
+        ]
+        median = format_frac(float(np.median(priced))) if priced else "n/a"
+        by = f"{len(priced)} trace{'' if len(priced) == 1 else 's'}"
+        words.append(f"{name} {median} (median of {by})" if priced else f"{name} priced by none")
+    return f"By loss: {', '.join(words)}."
 
 
 def any_against_weighted(lab: Laboratory) -> Reading:
@@ -227,17 +269,22 @@ def any_against_weighted(lab: Laboratory) -> Reading:
 def questions(lab: Laboratory) -> Reading:
     """D2. Timeline, self totals, kernels per step, occupancy; the null experiment is none that a trace answers."""
 
-    def one(recorded: Recorded) -> float:
-        report = recorded.report
-        answered = (
-            report.totals.window_ns > 0,
-            report.totals.self_cpu_ns is not None and report.totals.self_device_ns is not None,
-            bool(report.steps) and any(step.kernels for step in report.steps),
-            report.utilisation.occupancy_frac is not None,
-        )
-        return sum(answered) / len(answered)
+    answers = [(recorded, _answered(recorded)) for recorded in lab.recorded]
+    found = _over_traces([(recorded, sum(given.values()) / len(given)) for recorded, given in answers], "anything")
+    counts = {name: sum(given[name] for _, given in answers) for name in answers[0][1]}
+    parts = ", ".join(f"{name} in {count}" for name, count in counts.items())
+    return replace(found, note=f"Answered, of {len(answers)}: {parts}.")
 
-    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "anything")
+
+def _answered(recorded: Recorded) -> dict[str, bool]:
+    """Which of the four questions one trace answers."""
+    report = recorded.report
+    return {
+        "a device window": report.totals.window_ns > 0,
+        "self totals of both sides": None not in (report.totals.self_cpu_ns, report.totals.self_device_ns),
+        "kernels in a step": any(step.kernels for step in report.steps or ()),
+        "occupancy": report.utilisation.occupancy_frac is not None,
+    }
 
 
 def gaps(lab: Laboratory) -> Reading:
@@ -280,6 +327,8 @@ def totals(lab: Laboratory) -> Reading:
         raise CannotTell("In none of the traces is the CPU total larger than the GPU total, with a regime known.")
     against = [recorded.name for recorded in larger if recorded.report.verdict.regime == "compute-bound"]
     found = counted(1 - len(against) / len(larger), traces=len(larger), compute_bound=len(against))
-    note = f"Compute-bound all the same: {', '.join(against[:3])}." if against else ""
+    note = f"{len(larger) - len(against)} of {len(larger)} are not compute-bound."
+    if against:
+        note += f" Compute-bound all the same: {', '.join(against[:3])}."
     names = tuple(recorded.name for recorded in larger)
     return replace(found, note=note, sources=names, taken=f"{len(larger)} traces")

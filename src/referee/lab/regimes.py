@@ -130,7 +130,9 @@ def served_batch(lab: Laboratory) -> Reading:
     grown = plus(lab.excess(Timed("m(x)", {"m": model, "x": many}), Timed("m(x)", {"m": model, "x": one})), 1.0)
     if grown.low <= 0:
         raise CannotTell("The time of the larger batch cannot be told from nothing.")
-    return replace(grown, value=_SERVED / grown.value, low=_SERVED / grown.high, high=_SERVED / grown.low)
+    times = format_ratio(grown.value)
+    note = f"{_SERVED} times the samples take {times} the time: what each call costs by itself is shared by its batch."
+    return replace(grown, value=_SERVED / grown.value, low=_SERVED / grown.high, high=_SERVED / grown.low, note=note)
 
 
 def fixes(lab: Laboratory) -> Reading:

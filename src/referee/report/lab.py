@@ -23,7 +23,7 @@ from referee.records.lab import LabPart, LabReport, LabRow
 from referee.report.findings import finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import context_lines
-from referee.units import format_ns, format_quantity
+from referee.units import format_apart, format_ns, format_quantity
 
 _WORDS = {"holds": "holds", "differs": "differs", "needs-device": "needs a device", "cannot-tell": "cannot tell"}
 _SYMBOLS = frozenset({"ns", "ratio", "frac", "bytes", "per_s"})
@@ -122,9 +122,43 @@ def _row(row: LabRow) -> tuple[str, ...]:
         row.id,
         claimed_range(row),
         _quantity(row.measured, row.unit) if known else "–",
-        _span(row.low, row.high, row.unit) if known else "–",
-        _WORDS[row.outcome] + (", from traces" if row.basis == "recorded" else ""),
+        _interval(row) if known else "–",
+        _outcome(row) + (", from traces" if row.basis == "recorded" else ""),
     )
+
+
+def _outcome(row: LabRow) -> str:
+    """The outcome; where a part decided it and not the number, the part by its name."""
+    parts = [part.name for part in row.parts if part.outcome == row.outcome]
+    if row.outcome not in ("differs", "cannot-tell") or not parts or not _within(row):
+        return _WORDS[row.outcome]
+    return f"number holds; {_WORDS[row.outcome]}: {', '.join(parts)}"
+
+
+def _within(row: LabRow) -> bool:
+    """Whether the number itself lies, with its whole interval, in the range."""
+    if row.low is None or row.high is None:
+        return False
+    above = row.claimed_low is None or row.claimed_low <= row.low
+    return above and (row.claimed_high is None or row.high <= row.claimed_high)
+
+
+def _interval(row: LabRow | LabPart) -> str:
+    """The interval; an end that is not a bound of the range does not look like it."""
+    low, high = (_end(value, row) for value in (row.low, row.high))
+    plain = _span(row.low, row.high, row.unit)
+    changed = (low, high) != (_quantity(row.low, row.unit), _quantity(row.high, row.unit))
+    return f"{low} to {high}" if changed else plain
+
+
+def _end(value: float | None, row: LabRow | LabPart) -> str:
+    words = _quantity(value, row.unit)
+    if value is None:
+        return words
+    for bound in (row.claimed_low, row.claimed_high):
+        if bound is not None and bound != value and words == _quantity(bound, row.unit):
+            words, _ = format_apart(value, bound, row.unit)
+    return words
 
 
 def claimed_range(row: LabRow | LabPart) -> str:
@@ -183,7 +217,7 @@ def _found(row: LabRow | LabPart) -> str:
     """The number with its interval; nothing where there is none."""
     if row.measured is None:
         return ""
-    number, span = _quantity(row.measured, row.unit), _span(row.low, row.high, row.unit)
+    number, span = _quantity(row.measured, row.unit), _interval(row)
     exact = row.low == row.measured == row.high
     interval = "counted" if exact else "to all digits shown" if number == span else f"interval {span}"
     return f"{number} ({interval})"

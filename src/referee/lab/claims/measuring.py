@@ -34,7 +34,7 @@ MEASURING: tuple[Claim, ...] = (
     ),
     Claim(
         id="M3",
-        claimed="On a lazy backend a timer without a sync point sees almost none of the work.",
+        claimed="XLA's tensors are lazy: a timer without a sync point sees almost none of the work.",
         measures="what a timer that does not wait shows, over the settled time, of a 256 × 256 matrix product",
         low=0.0,
         high=0.1,
@@ -45,12 +45,12 @@ MEASURING: tuple[Claim, ...] = (
     Claim(
         id="M4",
         claimed="Warm up off the clock, call n times back to back (n = 50 in the course's harness), synchronise once "
-        "at the end, divide by n: the fixed costs spread thin.",
+        "at the end, divide by n: dispatch overhead spreads thin.",
         measures="one small add settled after each call, over the same add amortised over many calls",
         low=1.02,
         high=inf,
         unit="ratio",
-        teaches="One call alone pays for the clock, the wait and cold code; many share that.",
+        teaches="One call alone pays for the clock and, on a device, the wait; many share that.",
         below="clock and wait cost nothing beside the call here",
     ),
     Claim(
@@ -78,7 +78,7 @@ MEASURING: tuple[Claim, ...] = (
         id="M7",
         claimed="A schedule (wait, warm-up, active) captures the steady state and leaves out the first steps, which "
         "every loop pays once; profiling every step would skew the run.",
-        measures="the first training step of a new model, over a steady one",
+        measures="the first training step of a new model (one value, n = 1), over a steady one, whose interval it is",
         low=1.2,
         high=inf,
         unit="ratio",
@@ -95,7 +95,7 @@ MEASURING: tuple[Claim, ...] = (
         high=1.0,
         unit="frac",
         teaches="Autocast follows a list for each device, not a principle: look at what it did to your model.",
-        below="the device's own list is shorter: what is on none runs in the dtype of its inputs",
+        below="this device's list is shorter than CUDA's: what is on none runs in the dtype of its inputs",
     ),
     Claim(
         id="M9",
@@ -123,8 +123,8 @@ MEASURING: tuple[Claim, ...] = (
     Claim(
         id="M11",
         claimed="A number without chip, dtype, shapes and method is not a measurement.",
-        measures="share of seven attempts to record a number without its provenance, or without a part of it, that are "
-        "refused",
+        measures="share of seven attempts to record a number without its provenance, or without a part of it, that "
+        "Referee's own record of a measurement refuses",
         low=1.0,
         high=1.0,
         unit="frac",
