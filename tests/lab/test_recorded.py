@@ -40,7 +40,9 @@ def test_the_cost_of_a_graph_counts(graph_ns: int, outcome: str) -> None:
     found = row("E7", laboratory(recorded=(launches(launch_ns=3_000), graphs)))
     assert (found.measured, found.outcome) == (3_000, outcome)
     assert ("Launching a whole graph: " in found.why) == (outcome == "differs")
-    likely = "likely: the profiler's part, which grows with what a graph launches (1 row each); and one trace has them all"
+    likely = (
+        "likely: the profiler's part, which grows with what a graph launches (1 row each); and one trace has them all"
+    )
     assert (likely in found.why) == (graph_ns > 2_000)
 
 
