@@ -488,6 +488,19 @@ def test_an_interrupted_warm_up_says_what_is_known() -> None:
         measure(step, device=device, plan=SHORT)
 
 
+def test_what_a_step_raises_in_the_warm_up_says_how_far_it_had_come() -> None:
+    device = FakeSync()
+    left = iter(range(2))
+
+    def step() -> FakeOutput:
+        next(left)
+        return device.run(host_ns=NS_PER_S)
+
+    with pytest.raises(StopIteration) as raised:
+        measure(step, device=device, plan=SHORT)
+    assert "in the warm-up after 2 calls (the first took 1.00 s, the last 1.00 s)" in raised.value.__notes__[0]
+
+
 class Occupied(FakeSync):
     """A device whose process is occupied for a share of the time that passes, and sleeps for the rest."""
 

@@ -93,8 +93,9 @@ def one_answer(folder: Path) -> None:
     answer = json.loads(written.read_text())
     job = answer["job"]
     assert (job["world_size"], job["missing"], job["basis"]) == (2, [], "clocks")
-    # An all-reduce a step; the last is still under way when the profiler stops, and may be cut.
-    assert job["collectives"] in (2, 3)
+    # An all-reduce a step. Those whose thread has not come back when the profiler stops are cut: on a loaded machine
+    # the last two, one on each of gloo's threads.
+    assert 1 <= job["collectives"] <= 3
     assert [share["rank"] for share in job["ranks"]] == [0, 1]
     assert sum(share["last"] for share in job["ranks"]) <= job["collectives"]
     for share in job["ranks"]:

@@ -120,7 +120,8 @@ def measure(
     call, outside of the time; blocks are then single calls, and the caller says in ``method`` what it is.
 
     An interrupt (Ctrl-C) once blocks exist gives the record of what there is, with ``stop_reason`` "interrupted";
-    before that it is raised again. What the step raises passes through.
+    before that it is raised again. So does what the step raises: before there is a block it passes through, with a note
+    of how far the warm-up had come.
     """
     plan = Plan() if plan is None else plan
     before = mark_machine()

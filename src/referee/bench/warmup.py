@@ -86,6 +86,9 @@ def warm_up(
             device.settle(step())
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_words_on_interrupt(series)) from None
+        except Exception as error:
+            error.add_note(f"The step raised this {_words_on_interrupt(series)}.")
+            raise
         end_ns = device.now_ns()
         series.append(end_ns - start_ns)
         if len(series) <= _COUNTED_CALLS:
