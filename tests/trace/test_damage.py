@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import zipfile
 import zlib
 from pathlib import Path
@@ -322,6 +323,95 @@ def test_a_document_cut_behind_its_list():
     trace = parse_trace(data[:-1])
     assert trace.events == 20
     assert "all 20 events were read" in told(trace)["truncated"].message
+
+
+def with_keys_behind() -> bytes:
+    """A trace whose keys stand behind its list, as Kineto writes them, with a letter beyond ASCII among them."""
+    whole = json.loads(some(20))
+    device = {"id": 0, "name": "H100", "numSms": 132}
+    behind = {"deviceProperties": [device], "traceName": "a/b\u00e4.json", "count": 12}
+    return json.dumps({"traceEvents": whole["traceEvents"]} | behind, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("ends", "keys"),
+    [
+        (b'"traceName": "a/b', ["deviceProperties"]),
+        (b'"H100", "numSms"', []),
+        (b'"count": 1', ["deviceProperties", "traceName"]),
+        (b'"count": 12', ["deviceProperties", "traceName"]),
+        (b', "count": 12\n', ["deviceProperties", "traceName", "count"]),
+    ],
+)
+def test_whole_keys_of_a_tail_that_is_cut(ends: bytes, keys: list[str]):
+    data = with_keys_behind()[:-1] + b"\n"
+    data = data[: data.index(ends) + len(ends)]
+    trace = parse_trace(data)
+    assert trace.events == 20
+    assert [device.name for device in trace.devices] == ["H100"] * ("deviceProperties" in keys)
+    assert set(trace.metadata) == set(keys) - {"deviceProperties"}
+    finding = told(trace)["truncated"]
+    assert set(told(trace)) == {"truncated"}
+    assert all(key in finding.message for key in keys)
+    if "count" in keys:
+        assert trace.metadata == {"traceName": "a/b\u00e4.json", "count": 12}
+        assert "the closing brace and any key before it are missing" in finding.message
+    else:
+        behind = data[finding.evidence["last_event_end"] :]
+        assert behind.startswith(b', "')
+        assert f"what stands from byte {len(data) - len(behind)} on was not" in finding.message
+
+
+@given(st.data())
+def test_a_tail_is_read_up_to_any_cut(draws: st.DataObject):
+    data = with_keys_behind()
+    whole = json.loads(data)
+    at = draws.draw(st.integers(data.index(b"]") + 1, len(data) - 1))
+    trace = parse_trace(data[:at])
+    assert trace.events == 20
+    assert all(trace.metadata[key] == whole[key] for key in trace.metadata)
+    assert "truncated" in told(trace)
+
+
+def test_keys_before_the_list_of_a_cut_file():
+    builder = TraceBuilder().device_properties("H100", sm_count=132)
+    for index in range(20):
+        builder.op("aten::add", index * 10, 5)
+    data = builder.to_json()
+    for cut in (3, 40, 500):
+        trace = parse_trace(data[:-cut])
+        assert [device.name for device in trace.devices] == ["H100"]
+        assert trace.metadata["schemaVersion"] == 1
+
+
+def test_a_packed_tail_that_is_cut_keeps_its_keys(tmp_path: Path):
+    data = with_keys_behind()
+    packed = gzip.compress(data + b" " * 10, 0)
+    trace = read(packed[: packed.index(b', "count"') + 4], tmp_path)
+    assert [device.name for device in trace.devices] == ["H100"]
+    assert "all 20 events were read, and behind them deviceProperties" in told(trace)["truncated"].message
+
+
+def test_a_key_with_escaped_letters():
+    data = with_keys_behind()
+    trace = parse_trace(data.replace(b'"traceEvents"', b'"\\u0074race\\u0045vents"'))
+    assert (trace.events, set(told(trace))) == (20, set())
+    assert [device.name for device in trace.devices] == ["H100"]
+    other = data.replace(b'"traceEvents"', b'"\\u0074raceEvent"')
+    with pytest.raises(TraceError, match="no key traceEvents"):
+        parse_trace(other)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("before", ["", "\n "])
+def test_wide_text_is_converted_and_its_cut_told(encoding: str, before: str, tmp_path: Path):
+    data = (before + with_keys_behind().decode()).encode(encoding)
+    assert [device.name for device in read(data, tmp_path).devices] == ["H100"]
+    for lost in (1, 2, 3, 5):
+        trace = read(data[:-lost], tmp_path)
+        assert trace.events == 20
+        assert "count" not in trace.metadata
+        assert set(told(trace)) == {"repaired", "truncated"}
 
 
 # what a verdict says of it

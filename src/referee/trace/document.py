@@ -17,7 +17,7 @@ import msgspec
 
 from referee.errors import TraceError
 from referee.trace.blob import Blob
-from referee.trace.nested import end_of_object, shallow, value_of_key
+from referee.trace.nested import end_of_object, end_of_values, shallow, value_of_key
 
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 EVENT_KEY = '"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"'
@@ -56,6 +56,8 @@ class Tail:
     keys: dict[str, Any]
     end: int | None
     """How many bytes of it belong to the document; ``None``: the text ends before the document does."""
+    read: int = 0
+    """Where it ends early: how many bytes of it were read, up to the end of the last whole value."""
     unread: bool = False
     """The keys behind the list are not valid JSON, and were read in part or not at all."""
 
@@ -92,7 +94,7 @@ def _opening_in(head: bytes, *, source: str) -> Opening | None:
 
 
 def _search_opening(blob: Blob, *, source: str) -> Opening:
-    """Find the list behind keys that are not valid JSON, or say why there is none."""
+    """Find the list behind keys that are no valid JSON, or under an escaped key, or say why there is none."""
     head = blob.read(0, _SEARCH_LIMIT)
     begin = len(_BOM) if head.startswith(_BOM) else 0
     position = _skip_space(head, begin)
@@ -101,7 +103,9 @@ def _search_opening(blob: Blob, *, source: str) -> Opening:
     at, complete = value_of_key(text, "traceEvents")
     if at >= 0 and text[at : at + 1] == "[":
         before = head[position : position + at] + b"[]}"
-        return Opening(start=position + at + 1, bare=False, keys=_loose_keys(before), unread=True)
+        keys = _keys_of(before)
+        loose = _loose_keys(before) if keys is None else keys
+        return Opening(start=position + at + 1, bare=False, keys=loose, unread=keys is None)
     if at >= 0 and len(text) > at:
         raise TraceError(
             f"{source} holds no list of events: its traceEvents, at byte {position + at}, is {_kind_of(text[at:])}.",
@@ -177,7 +181,10 @@ def read_tail(text: bytes, *, bare: bool) -> Tail:
         return Tail(keys=keys, end=len(text))
     end = end_of_object(text.decode("latin-1"))
     if end is None:
-        return Tail(keys={}, end=None)
+        read = end_of_values(text.decode("latin-1"))
+        whole = b'{"traceEvents": []' + text[:read] + b"}"
+        keys = _keys_of(whole)
+        return Tail(keys=_loose_keys(whole) if keys is None else keys, end=None, read=read)
     own = b'{"traceEvents": []' + text[:end]
     keys = _keys_of(own)
     if keys is not None:

@@ -6,11 +6,15 @@ deeper than two, so what lies too deep is replaced by ``null`` and the rest is r
 
 from __future__ import annotations
 
+import json
 import re
 
 DEEPEST = 64
 """Levels that are kept; recorded arguments nest four levels deep at most."""
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]+|[\]}]+', re.DOTALL)
+_NEXT_KEY = re.compile(r'\s*,\s*("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*', re.DOTALL)
+_BEHIND_NUMBER = (" ", "\t", "\r", "\n", ",")
+_VALUES = json.JSONDecoder(strict=False)
 
 
 def shallow(text: str, position: int = 0) -> tuple[str, int] | None:
@@ -52,6 +56,30 @@ def end_of_object(text: str) -> int | None:
     return None
 
 
+def end_of_values(text: str) -> int:
+    """Where the last whole value ends of the object that this text continues, and does not complete.
+
+    ``text`` begins behind a value. A number that nothing follows may have gone on: it is not whole.
+    """
+    position = 0
+    while (match := _NEXT_KEY.match(text, position)) is not None:
+        end = _end_of_value(text, match.end())
+        if end is None or (text[end - 1].isdigit() and text[end : end + 1] not in _BEHIND_NUMBER):
+            break
+        position = end
+    return position
+
+
+def _end_of_value(text: str, position: int) -> int | None:
+    if text[position : position + 1] in ("{", "["):
+        found = shallow(text, position)
+        return None if found is None else found[1]
+    try:
+        return int(_VALUES.raw_decode(text, position)[1])
+    except ValueError:
+        return None
+
+
 def value_of_key(text: str, key: str) -> tuple[int, bool]:
     """Where the value of ``key`` begins among the keys of the object at the beginning of ``text``, -1 if nowhere.
 
@@ -61,7 +89,7 @@ def value_of_key(text: str, key: str) -> tuple[int, bool]:
     for match in _TOKEN.finditer(text):
         token = match.group()
         if token[0] == '"':
-            if depth == 1 and found < 0 and token == f'"{key}"':
+            if depth == 1 and found < 0 and _is_key(token, key):
                 colon = re.compile(r"\s*:\s*").match(text, match.end())
                 found = colon.end() if colon else -1
         elif token[0] in "[{":
@@ -71,3 +99,13 @@ def value_of_key(text: str, key: str) -> tuple[int, bool]:
             if depth <= 0:
                 return found, True
     return found, False
+
+
+def _is_key(token: str, key: str) -> bool:
+    """Whether a text, as it is written, is this key; letters may be written by their numbers."""
+    if "\\" not in token:
+        return token == f'"{key}"'
+    try:
+        return bool(_VALUES.decode(token) == key)
+    except ValueError:
+        return False

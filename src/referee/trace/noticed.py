@@ -20,14 +20,19 @@ _LOOK = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """The text ends at ``byte`` before its document does; ``after``: where the last whole event, or the list, ended."""
+    """The text ends at ``byte`` before its document does.
+
+    ``after``: where the last whole event ended, or behind the list the last whole value.
+    """
 
     byte: int
     after: int
     zeros: bool
     """What follows the last event is nothing but zero bytes."""
-    in_keys: bool
-    """The list of events is whole: it is the keys behind it that are cut."""
+    keys: tuple[str, ...] | None
+    """The keys behind the list that were read, where it is they that are cut; ``None``: the list itself is cut."""
+    left: int = 0
+    """How many bytes stand behind ``after``, blanks and commas aside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +76,12 @@ class Noticed:
         self.strangers += walk.strangers
         self.deep += walk.deep
 
-    def ends_early(self, blob: Blob, *, after: int, in_keys: bool = False) -> None:
-        """The text ends before its document does."""
+    def ends_early(self, blob: Blob, *, after: int, keys: tuple[str, ...] | None = None) -> None:
+        """The text ends before its document does; ``keys``: see :class:`Ending`."""
         rest = blob.read(after, _LOOK)
-        self.ending = Ending(
-            byte=blob.size, after=after, zeros=bool(rest) and not rest.strip(b"\0, \t\r\n"), in_keys=in_keys
-        )
+        zeros = bool(rest) and not rest.strip(b"\0, \t\r\n")
+        left = len(rest.strip(b", \t\r\n"))
+        self.ending = Ending(byte=blob.size, after=after, zeros=zeros, keys=keys, left=left)
 
     def trails(self, rest: bytes, *, at: int) -> None:
         """``rest`` stands at byte ``at``, behind the end of the document; blanks there mean nothing."""
@@ -174,20 +179,29 @@ class Noticed:
         whole = "its trace is whole all the same" if ending is None else f"the {events} events before it were read"
         if ending is not None:
             whole += f", up to byte {ending.after}{self._of}"
+            if ending.keys is not None:
+                whole = f"all {events} events were read, {self._of_keys(ending)}"
         code = "truncated" if damage.reason == "cut" else "damaged"
         return [_finding(code, "warning", f"{damage.said()}: {whole}.", hint=_AGAIN, **evidence)]
 
     def _cut(self, ending: Ending, events: int, evidence: dict[str, Scalar]) -> Finding:
         of = self._of
         message = f"The file ends in the middle, at byte {ending.byte}{of}: "
-        if ending.in_keys:
-            message += f"all {events} events were read, what stands behind them from byte {ending.after} on was not."
+        if ending.keys is not None:
+            message += f"all {events} events were read, {self._of_keys(ending)}."
         elif ending.zeros:
             message += f"from byte {ending.after} on it holds zeros, the {events} events before were read."
         else:
             message += f"the {events} events before byte {ending.after} were read."
         hint = "Was the disk full, or the process killed while it wrote? Totals are those of the part that is there."
         return _finding("truncated", "warning", message, hint=hint, **evidence)
+
+    def _of_keys(self, ending: Ending) -> str:
+        """What was read of the keys behind the list, and what was not."""
+        read = f"and behind them {', '.join(ending.keys)}; " if ending.keys else ""
+        if not ending.left:
+            return f"{read}the closing brace and any key before it are missing"
+        return f"{read}what stands from byte {ending.after}{self._of} on was not"
 
     def _around(self) -> list[Finding]:
         """What stands beside and behind the list."""

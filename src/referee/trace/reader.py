@@ -173,6 +173,6 @@ class _Splicer:
         self._gathering.keys.update(tail.keys)
         noticed.unread_keys |= tail.unread
         if tail.end is None:
-            noticed.ends_early(self._blob, after=at, in_keys=True)
+            noticed.ends_early(self._blob, after=at + tail.read, keys=tuple(tail.keys))
         else:
             noticed.trails(rest[tail.end :], at=at + tail.end)

@@ -1,4 +1,4 @@
-"""What is the text inside this file? gzip, zstandard, zip and tar in any nesting, and UTF-16, told by first bytes.
+"""What is the text inside this file? gzip, zstandard, zip, tar in any nesting, UTF-16 and UTF-32, by their first bytes.
 
 Unpacked text lies in a scratch file without a name, so that several processes can read it at any offset. Packed data
 that ends early or is damaged gives what came before, and says where it broke.
@@ -114,7 +114,7 @@ class Unpacker:
             blob, packed = unpacked, True
             if blob.size == 0:
                 self._refuse_empty(damages)
-        encoding = utf_16_of(blob.read(0, 4))
+        encoding = wide_encoding_of(blob.read(0, 4))
         if encoding is not None:
             blob = self._fill(blob, lambda text, out: convert(text, out, encoding))[0]
         return Text(
@@ -229,12 +229,28 @@ def chunks(blob: Blob) -> Iterator[bytes]:
         yield chunk
 
 
-def utf_16_of(head: bytes) -> str | None:
-    """The kind of UTF-16 that a text begins with: by its byte-order mark, or by a bracket and a zero."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if head[:2] in (b"{\x00", b"[\x00"):
-        return "utf-16-le"
-    if head[:2] in (b"\x00{", b"\x00["):
-        return "utf-16-be"
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte-order marks; that of UTF-32 begins with that of UTF-16."""
+_ZEROS = (("utf-32-le", b"x\0\0\0"), ("utf-32-be", b"\0\0\0x"), ("utf-16-le", b"x\0"), ("utf-16-be", b"\0x"))
+"""Where the zeros are in a text's first letter."""
+_FIRST_LETTERS = (b"{", b"[", b" ", b"\t", b"\r", b"\n")
+
+
+def wide_encoding_of(head: bytes) -> str | None:
+    """The kind of UTF-16 or UTF-32 that a text begins with: by its byte-order mark, or by the zeros beside a letter.
+
+    ``None``: neither, which is UTF-8 if it is a trace.
+    """
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            return encoding
+    for encoding, pattern in _ZEROS:
+        letter = head[: len(pattern)].strip(b"\0")
+        if letter in _FIRST_LETTERS and head.startswith(pattern.replace(b"x", letter)):
+            return encoding
     return None
