@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from referee.analysis.diagnose import diagnose
+from referee.analysis.kernels import is_collective
 from referee.trace.columns import Kind, Trace
 from referee.trace.reader import parse_trace
 
@@ -91,3 +92,53 @@ def test_names_of_other_processes_tell_nothing():
     ]
     trace = read(found)
     assert [finding.evidence["rows"] for finding in trace.findings if finding.code == "unknown-category"] == [1]
+
+
+LINKS = 41_568_320
+
+
+def collective(number: int) -> list[dict[str, Any]]:
+    """A collective as it stands in the process of collectives, with a task of one of its planes."""
+    at = number * 50_000
+    task = event("Notify_Wait", LINKS, at + 35_000, 2_000, tid=1, **{"task type": "Notify_Wait", "stream id": 4})
+    whole = event(f"hcom_allReduce__305_{number}_1", LINKS, at + 34_000, 5_000, tid=0, connection_id=number)
+    return [whole, task]
+
+
+@pytest.mark.parametrize("process", ["HCCL", "Communication"])
+def test_collectives_are_work_on_the_same_device(process: str):
+    named = {"ph": "M", "name": "process_name", "pid": LINKS, "tid": 0, "args": {"name": process}}
+    trace = read([*events(), named, *collective(1), *collective(2)])
+    rows = trace.rows
+    kernels = rows.of(Kind.KERNEL)
+    names = [trace.name_of(int(row)) for row in kernels]
+    assert sorted(set(names)) == ["MatMulV2", "hcom_allReduce__305_1_1", "hcom_allReduce__305_2_1"]
+    assert set(rows.device[kernels].tolist()) == {0}
+    assert "Notify_Wait" in {trace.name_of(int(row)) for row in rows.of(Kind.OTHER)}
+    assert not [finding for finding in trace.findings if finding.code == "unknown-category"]
+    collectives = kernels[is_collective(trace, kernels)]
+    assert [trace.name_of(int(row)) for row in trace.links.launch_of[collectives]] == ["Node@launch"] * 2
+    assert diagnose(trace).totals.kernels == 6
+
+
+def test_a_collective_that_its_stream_holds_counts_once():
+    named = {"ph": "M", "name": "process_name", "pid": LINKS, "tid": 0, "args": {"name": "HCCL"}}
+    on_stream = event("hcom_allReduce__305_1_1", NPU, 84_000, 5_000, tid=4, connection_id=1)
+    trace = read([*events(), named, *collective(1), on_stream])
+    kernels = trace.rows.of(Kind.KERNEL)
+    assert [trace.name_of(int(row)) for row in kernels].count("hcom_allReduce__305_1_1") == 1
+
+
+def test_devices_are_counted_alike_in_both_processes():
+    found = events()
+    other = [one | {"pid": NPU + 1} for one in found if one["pid"] == NPU]
+    links = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": "HCCL"}}
+        for pid in (LINKS, LINKS + 1)
+    ]
+    second = [one | {"pid": LINKS + 1, "name": f"hcom_second_{at}"} for at, one in enumerate(collective(1))]
+    trace = read([*second, *links, *found, *other, *collective(2)])
+    kernels = trace.rows.of(Kind.KERNEL)
+    devices = {trace.name_of(int(row)): int(trace.rows.device[row]) for row in kernels}
+    assert (devices["hcom_allReduce__305_2_1"], devices["hcom_second_0"]) == (0, 1)
+    assert set(trace.rows.device[kernels].tolist()) == {0, 1}

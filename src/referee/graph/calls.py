@@ -37,7 +37,7 @@ GRAPH_LAUNCHES = re.compile(r"GraphLaunch", re.IGNORECASE)
 
 
 COLLECTIVES = re.compile(
-    r"nccl|rccl|mscclpp|msccl|oneccl|hccl|nvshmem|multimem|cross_device_reduce|custom_ar_|"
+    r"nccl|rccl|mscclpp|msccl|oneccl|hccl|hcom_|nvshmem|multimem|cross_device_reduce|custom_ar_|"
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
     re.IGNORECASE,
 )

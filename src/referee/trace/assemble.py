@@ -126,6 +126,7 @@ def sort_rows(table: EventTable, *, labels: Labels) -> Rows:
     kind = classify(category, name, categories=labels.categories, names=labels.names)
     device, stream = _place_on_devices(
         kind,
+        category,
         device=table.take("device", order),
         stream=table.take("stream", order),
         thread=thread,
@@ -160,6 +161,7 @@ def _order(start: IntColumn, duration: IntColumn) -> IntColumn:
 
 def _place_on_devices(
     kind: ByteColumn,
+    category: CodeColumn,
     *,
     device: CodeColumn,
     stream: IntColumn,
@@ -169,7 +171,8 @@ def _place_on_devices(
     """Device and stream of the rows on devices, :data:`NONE` for all others.
 
     Where a device row does not state them, its process stands for the device and its thread for the stream, as in
-    Kineto's files: process ``0``, thread ``7`` or ``stream 7``. Where no row tells a number, processes are counted.
+    Kineto's files: process ``0``, thread ``7`` or ``stream 7``. Where no row tells a number, the processes of each
+    category are counted.
     """
     pids = np.array([_number_at_end(pid) for pid, _ in threads] or [NONE], np.int64)
     tids = np.array([_number_at_end(tid) for _, tid in threads] or [NONE], np.int64)
@@ -183,18 +186,28 @@ def _place_on_devices(
     stream.fill(NONE)
     own_thread = thread[on_device]
     told = np.where(own_device == NONE, pids[own_thread], own_device)
-    device[on_device] = _numbered(own_thread, threads) if (told == NONE).all() else told
+    if (told == NONE).all():
+        told = _numbered(own_thread, category[on_device], threads)
+    device[on_device] = told
     stream[on_device] = np.where(own_stream == NONE, tids[own_thread], own_stream)
     return device, stream
 
 
-def _numbered(own_thread: CodeColumn, threads: Sequence[tuple[str, str]]) -> IntColumn:
-    """The devices of rows of which nothing tells the number: their processes, counted from 0."""
-    processes: dict[str, int] = {}
-    number = np.zeros(len(threads), np.int64)
-    for code in np.unique(own_thread).tolist():
-        number[code] = processes.setdefault(threads[code][0], len(processes))
-    return number[own_thread]
+def _numbered(own_thread: CodeColumn, category: CodeColumn, threads: Sequence[tuple[str, str]]) -> IntColumn:
+    """The devices of rows of which nothing tells the number: their processes, counted from 0.
+
+    Ascend's profiler writes a process for the streams of a device and one for its collectives, both numbered upwards
+    with the device: the processes of each category are counted apart, in order of their own numbers.
+    """
+    pairs = {(kind, threads[code][0]) for code, kind in set(zip(own_thread.tolist(), category.tolist(), strict=True))}
+    counted: dict[tuple[int, str], int] = {}
+    for kind in {kind for kind, _ in pairs}:
+        pids = sorted((pid for own, pid in pairs if own == kind), key=lambda pid: (_number_at_end(pid), pid))
+        counted |= {(kind, pid): number for number, pid in enumerate(pids)}
+    number = [
+        counted[kind, threads[code][0]] for code, kind in zip(own_thread.tolist(), category.tolist(), strict=True)
+    ]
+    return np.array(number, np.int64)
 
 
 def _number_at_end(label: str) -> int:

@@ -46,6 +46,9 @@ KIND_OF_CATEGORY: dict[str, Kind] = {
     "mtia_ccp_events": Kind.DEVICE_OTHER,
     "hpu_op": Kind.DEVICE_OTHER,
     "ascend hardware": Kind.KERNEL,
+    # of these the whole collectives alone are work: see classify
+    "hccl": Kind.OTHER,
+    "communication": Kind.OTHER,
     # on a device, but no work
     "gpu_user_annotation": Kind.DEVICE_ANNOTATION,
     "cuda_sync": Kind.DEVICE_SYNC,
@@ -74,6 +77,10 @@ _ASCEND = "ascend hardware"
 _ASCEND_SYNC = re.compile(r"(?i)(?:EVENT|NOTIFY|CAPTURE|MEM)_(?:RECORD|WAIT|RESET)")
 _ASCEND_COPY = re.compile(r"(?i)(?:MEMCPY|SDMA)")
 """Ascend's profiler writes the tasks of a stream under one process: kernels by their own names, the rest by these."""
+_ASCEND_LINKS = ("hccl", "communication")
+"""The process of collectives, by its older and its newer name: a thread for each group with the collectives themselves,
+and threads for its planes with the tasks they consist of (msprof, ``analysis/viewer/get_hccl_export_data.py``)."""
+_ASCEND_COLLECTIVE = re.compile(r"(?i)hcom_")
 _GRAPH_LAUNCH = re.compile(r"\w*GraphLaunch")
 
 
@@ -86,11 +93,23 @@ def classify(category: CodeColumn, name: CodeColumn, *, categories: Sequence[str
     framed = (kind == Kind.OPERATOR) | (kind == Kind.ANNOTATION)
     kind[framed & name_flags(names, _STEP)[name]] = Kind.STEP
     kind[framed & name_flags(names, _LOADER)[name]] = Kind.LOADER
-    if any(text.lower() == _ASCEND for text in categories):
-        task = np.array([text.lower() == _ASCEND for text in categories])[category]
-        kind[task & name_flags(names, _ASCEND_SYNC)[name]] = Kind.DEVICE_SYNC
-        kind[task & name_flags(names, _ASCEND_COPY)[name]] = Kind.MEMCPY
+    _tell_ascend_apart(kind, category, name, categories=[text.lower() for text in categories], names=names)
     return kind
+
+
+def _tell_ascend_apart(
+    kind: ByteColumn, category: CodeColumn, name: CodeColumn, *, categories: Sequence[str], names: Sequence[str]
+) -> None:
+    """Tell the tasks of Ascend's streams apart, and take its collectives where no stream holds them already."""
+    if _ASCEND not in categories and not any(text in _ASCEND_LINKS for text in categories):
+        return
+    task = np.array([text == _ASCEND for text in categories])[category]
+    kind[task & name_flags(names, _ASCEND_SYNC)[name]] = Kind.DEVICE_SYNC
+    kind[task & name_flags(names, _ASCEND_COPY)[name]] = Kind.MEMCPY
+    on_streams = np.zeros(len(names), np.bool_)
+    on_streams[name[task]] = True
+    link = np.array([text in _ASCEND_LINKS for text in categories])[category]
+    kind[link & (name_flags(names, _ASCEND_COLLECTIVE) & ~on_streams)[name]] = Kind.KERNEL
 
 
 def name_flags(names: Sequence[str], pattern: re.Pattern[str]) -> BoolColumn:
