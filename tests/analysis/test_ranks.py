@@ -10,6 +10,7 @@ from referee.analysis.diagnose import diagnose
 from referee.analysis.trace_set import judge_set
 from referee.records.provenance import Provenance
 from referee.records.trace_report import RankJob, TraceSet
+from referee.report.trace_set import compose_trace_set
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Trace
 
@@ -25,15 +26,20 @@ def rank(
     clock_us: int = 0,
     error_us: int | None = 1,
     name: str = "gloo:all_reduce",
+    cut_us: int | None = None,
 ) -> Trace:
-    """Steps of 1 ms; the all-reduce begins 200 µs into the step, or later, and ends at 600 µs everywhere."""
+    """Steps of 1 ms; the all-reduce begins 200 µs into the step, or later, and ends at 600 µs everywhere.
+
+    That of the last step is ``cut_us`` long, if given, and reaches beyond the step.
+    """
     builder = TraceBuilder(source=f"rank{number}.json", base_ns=clock_us * US)
     builder.metadata(distributedInfo={"rank": number, "world_size": world}, host_name=f"h{number}")
     for step in range(STEPS):
         at = (step + 1) * 1000 * US
         builder.step(step, at, 1000 * US)
         builder.op("aten::mm", at, 100 * US)
-        builder.annotation(name, at + (200 + late_us) * US, (400 - late_us) * US, thread=2)
+        took_us = 400 - late_us if cut_us is None or step < STEPS - 1 else cut_us
+        builder.annotation(name, at + (200 + late_us) * US, took_us * US, thread=2)
     trace = builder.build()
     if error_us is None:
         return trace
@@ -97,6 +103,28 @@ def test_a_rank_that_is_not_here_is_said() -> None:
 def test_without_a_common_collective_nobody_is_seen_to_wait() -> None:
     _, job = together(rank(0, late_us=0), rank(1, late_us=300, name="gloo:broadcast"))
     assert (job.collectives, job.waits_for) == (0, None)
+
+
+def test_the_arrival_at_a_collective_that_is_cut_off_counts() -> None:
+    found, job = together(rank(0, late_us=0, cut_us=810), rank(1, late_us=300))
+    assert (job.collectives, job.cut_collectives, job.unmatched_collectives) == (STEPS, 1, 0)
+    assert [share.waited_ns for share in job.ranks] == [STEPS * 300 * US, 0]
+    assert [share.last for share in job.ranks] == [0, STEPS]
+    text = compose_trace_set(found)
+    assert any("Cut off when the profiler stopped: 1; its arrival counts" in str(block) for block in text.blocks)
+
+
+def test_the_duration_of_a_collective_that_is_cut_off_tells_nothing() -> None:
+    found, job = together(rank(0, late_us=0, error_us=None, cut_us=810), rank(1, late_us=300, error_us=None))
+    assert (job.collectives, job.cut_collectives, job.unmatched_collectives) == (STEPS - 1, 1, 0)
+    assert [share.waited_ns for share in job.ranks] == [(STEPS - 1) * 300 * US, 0]
+    assert any("left out, since its duration is not known" in str(block) for block in compose_trace_set(found).blocks)
+
+
+def test_collectives_that_are_not_everywhere_are_counted() -> None:
+    found, job = together(rank(0, late_us=0), rank(1, late_us=300, name="gloo:broadcast"))
+    assert (job.collectives, job.unmatched_collectives) == (0, 2 * STEPS)
+    assert any(f"left out: {2 * STEPS}." in str(block) for block in compose_trace_set(found).blocks)
 
 
 def test_two_traces_of_one_rank_are_no_job() -> None:

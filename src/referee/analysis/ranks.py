@@ -34,6 +34,8 @@ _OFTEN_FRAC = 0.5
 class _Call:
     start_ns: int
     duration_ns: int
+    cut: bool = False
+    """It was under way when the profiler stopped: its start is exact, its duration too short."""
 
 
 _Key = tuple[int, str, int]
@@ -54,8 +56,10 @@ def judge_ranks(traces: Sequence[Trace]) -> RankJob | None:
         return None
     by_rank = dict(sorted(by_rank.items()))
     calls = {rank: dict(_calls(trace)) for rank, trace in by_rank.items()}
-    shared = sorted(set.intersection(*(set(found) for found in calls.values())))
     error_ns = _clock_error_ns(by_rank.values())
+    matched = sorted(set.intersection(*(set(found) for found in calls.values())))
+    cut = {key for key in matched if any(found[key].cut for found in calls.values())}
+    shared = [key for key in matched if error_ns is not None or key not in cut]
     waited: Counter[int] = Counter()
     last: Counter[int] = Counter()
     for key in shared:
@@ -76,6 +80,8 @@ def judge_ranks(traces: Sequence[Trace]) -> RankJob | None:
         basis="clocks" if error_ns is not None else "durations",
         clock_error_ns=error_ns,
         waits_for=late,
+        cut_collectives=len(cut),
+        unmatched_collectives=len(set().union(*calls.values())) - len(matched),
     )
 
 
@@ -119,7 +125,7 @@ def _missing(job: RankJob) -> Iterator[Finding]:
 
 
 def _calls(trace: Trace) -> Iterator[tuple[_Key, _Call]]:
-    """The collectives of a trace, complete ones only: kernels, or where there are none, annotations on the host."""
+    """The collectives of a trace: kernels, or where there are none, annotations on the host."""
     rows = trace.rows
     kernels = rows.of(Kind.KERNEL)
     found = kernels[is_collective(trace, kernels)]
@@ -127,17 +133,16 @@ def _calls(trace: Trace) -> Iterator[tuple[_Key, _Call]]:
     if not found.size:
         host = rows.of(Kind.ANNOTATION)
         found = host[named(trace, host, HOST_COLLECTIVES)]
-        # One that was under way when the profiler stopped is cut there, behind the last step.
+        # The end of one that was under way when the profiler stopped is there, behind the last step.
         end_ns = trace.steps[-1].end_ns if trace.steps else None
     begins = np.array([step.start_ns for step in trace.steps], np.int64)
     seen: defaultdict[tuple[int, str], int] = defaultdict(int)
     origin_ns = _origin_ns(trace)
     for row in found:
         start_ns, stop_ns = int(rows.start_ns[row]), int(rows.end_ns[row])
-        if end_ns is not None and stop_ns > end_ns:
-            continue
+        cut = end_ns is not None and stop_ns > end_ns
         place = (int(np.searchsorted(begins, start_ns, side="right")), trace.name_of(int(row)))
-        yield (*place, seen[place]), _Call(start_ns=origin_ns + start_ns, duration_ns=stop_ns - start_ns)
+        yield (*place, seen[place]), _Call(start_ns=origin_ns + start_ns, duration_ns=stop_ns - start_ns, cut=cut)
         seen[place] += 1
 
 

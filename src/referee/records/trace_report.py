@@ -308,6 +308,9 @@ class RankJob:
     """The ranks of one job together; ``waits_for`` is the rank that comes last to most collectives, if one does.
 
     ``basis`` is ``clocks`` where arrivals are compared on one clock, ``durations`` where the offsets are not known.
+    ``collectives`` are those compared. ``cut_collectives`` are those that the profiler's stop cut off in some rank: by
+    ``clocks`` they are among the compared ones, since an arrival is exact whatever became of the end, by ``durations``
+    they are left out. ``unmatched_collectives`` are not in all traces.
     """
 
     world_size: int | None
@@ -317,6 +320,8 @@ class RankJob:
     basis: str
     clock_error_ns: int | None
     waits_for: int | None
+    cut_collectives: int = 0
+    unmatched_collectives: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,14 +84,25 @@ def _rank(share: RankShare, job: RankJob) -> tuple[str, ...]:
 
 def _who_waits(job: RankJob) -> str:
     if not job.collectives:
-        return "No collective is in all of the traces, so nobody is seen to wait."
+        return f"No collective can be compared in all of the traces, so nobody is seen to wait.{_uncompared(job)}"
     how = "arrivals on one clock" if job.basis == "clocks" else "durations, because the clocks' offsets are not known"
     late = "No rank comes last to most" if job.waits_for is None else f"Rank {job.waits_for} comes last to most"
     most = max(job.ranks, key=lambda share: share.waited_ns)
     return (
         f"{late} of {plural(job.collectives, 'collective')}; rank {most.rank} waits longest, "
-        f"{format_ns(most.waited_ns)} in all. Judged by {how}."
+        f"{format_ns(most.waited_ns)} in all. Judged by {how}.{_uncompared(job)}"
     )
+
+
+def _uncompared(job: RankJob) -> str:
+    """Which collectives were cut off or stand in some of the traces only, and what became of them."""
+    told = ""
+    if job.cut_collectives:
+        so = "its arrival counts all the same" if job.basis == "clocks" else "left out, since its duration is not known"
+        told += f" Cut off when the profiler stopped: {job.cut_collectives}; {so}."
+    if job.unmatched_collectives:
+        told += f" Not in all of the traces, and left out: {job.unmatched_collectives}."
+    return told
 
 
 def _experiment(experiment: NullExperiment | None) -> tuple[Block, ...]:
