@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from referee.graph.work import work_by_device
 from referee.testing import Simulation, Workload, simulate
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Trace
-from referee.trace.intervals import overlap_ns
 from referee.trace.reader import read_trace
 from referee.whatif import edits as make
 from referee.whatif.batch import busy_at
@@ -174,79 +172,6 @@ def test_other_batch_sizes_from_the_recorded_sweep(traces_dir: Path) -> None:
 def test_one_batch_size_is_too_few() -> None:
     with pytest.raises(OptionError, match="two batch sizes"):
         busy_at(32, {8.0: 1e6})
-
-
-BUSY = {
-    "a100_triton_example.json.gz": "",
-    "h100_timesformer.json.gz": "",
-    "mi300_add_bandwidth.json": "",
-    "mi300_compiled_triton.json.gz": "",
-    "mi300_gemm_few_tiles.json": "",
-    "mi300_vllm_decode_one_graph.json.gz": "",
-    "rtx3060ti_train_step.json.gz": "",
-    "synthetic/h2d_pageable.json": "",
-    "synthetic/launch_queue_full.json": "",
-    "synthetic/overlap_streams.json": "",
-    "v100_ns_resolution_deep_queue.json.gz": "",
-    # No wait is in it: the host's own rows and the Python between them take 0.56 of it, then the last collective.
-    "mi300_resnet_ddp_checkpoint.json.gz": "host-takes-over",
-    # The host waits for copies, 0.43 of it; between them the longer of host and half the device adds up to 0.63.
-    "v100_diff_test.json.gz": "host-takes-over",
-    # Its kernels were lost: the closing waits stand for them and belong to no row.
-    "a100_torchbench_no_kernels.json": "replay-doubtful",
-    # A server: most of the chain is waiting of request threads, in which nothing is recorded.
-    "mtia_inference.json.gz": "replay-doubtful",
-}
-"""Traces at least 95 % busy, and what is said of those that half the device's time does not bring to 0.6."""
-
-
-@pytest.mark.traces
-@pytest.mark.parametrize("name", BUSY)
-def test_a_busy_trace_answers_to_a_faster_device(traces_dir: Path, name: str) -> None:
-    answer = ask(read_trace(traces_dir / name), [])
-    assert answer.busy_frac is not None
-    assert answer.busy_frac >= 0.95
-    assert [finding.code for finding in answer.findings] == ([BUSY[name]] if BUSY[name] else [])
-    if not BUSY[name]:
-        assert answer.response.device_half <= 0.6
-
-
-@pytest.mark.traces
-def test_waits_and_host_work_alone_keep_this_trace_above_its_half(traces_dir: Path) -> None:
-    """A bound without replay: between waits that blocked, the longer of the host's own time and half the device's."""
-    trace = read_trace(traces_dir / "v100_diff_test.json.gz")
-    (work,) = work_by_device(trace)
-    graph = build_graph(trace)
-    waits = graph.kind == EdgeKind.WAIT
-    let_go_ns = np.zeros(len(trace.rows), dtype=np.int64)
-    np.maximum.at(let_go_ns, graph.owner[waits], graph.time_ns[graph.source[waits]])
-    calls = np.unique(graph.owner[waits])
-    begin_ns, end_ns = trace.rows.start_ns[calls], trace.rows.end_ns[calls]
-    blocked_ns = np.maximum(np.minimum(let_go_ns[calls], end_ns) - begin_ns, 0)
-    long = blocked_ns > 500 * US
-    bounds = np.sort(np.concatenate(([work.begin_ns, work.finish_ns], end_ns[long])))
-    bound_ns = 0.0
-    for low, high in pairwise(bounds.tolist()):
-        mine = (end_ns > low) & (end_ns <= high)
-        device_ns = int(overlap_ns(np.array([low]), np.array([high]), within=work.busy)[0])
-        bound_ns += max(high - low - int(blocked_ns[mine].sum()), device_ns / 2)
-    assert bound_ns > 0.6 * work.window_ns
-    assert bound_ns <= ask(trace, []).response.device_half * work.window_ns
-
-
-def test_a_host_that_takes_over_is_told_from_time_that_nothing_explains() -> None:
-    busy = Workload(kernel_ns=20 * US, op_ns=14 * US, steps=3, ops=100)
-    (finding,) = ask(simulated(busy), []).findings
-    assert finding.code == "host-takes-over"
-    assert finding.evidence["device_gone"] == pytest.approx(0.9, abs=0.05)
-    build = TraceBuilder()
-    for number in range(20):
-        begin = number * 4_000 * US
-        build.launch("cudaLaunchKernel", begin, 5 * US, correlation=number + 1)
-        build.kernel("gemm", begin + 10 * US, 3_900 * US, stream=7, correlation=number + 1)
-    (finding,) = ask(build.build(), []).findings
-    assert finding.code == "replay-doubtful"
-    assert "no host row is recorded" in finding.message
 
 
 def test_a_row_never_makes_room_for_its_own_launch() -> None:

@@ -13,9 +13,11 @@ kind        from, to                                                    time
                                                                         bare latency
 ``device``  start, end of a device row                                  as recorded
 ``stream``  end of a row, start of the next on its stream               as recorded if that was queued, else 0
-``wait``    end of a device row, end of the call that waits for it      what remained of the call
+``wait``    end of a device row, end of the call that waits for it      what remained of the call after the last one
 ``event``   end of a row of another stream, start of the row            0
 ``thread``  a moment of one thread, a moment of another                 as recorded
+``room``    start of a row, start of a row of another stream that       as recorded; shrinks with the first row
+            waited for room on the device (added for a what-if alone)
 ==========  ==========================================================  =====================================
 """
 
@@ -53,6 +55,7 @@ class EdgeKind(IntEnum):
     WAIT = 5
     EVENT = 6
     THREAD = 7
+    ROOM = 8
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,11 +160,13 @@ def build_graph(trace: Trace, *, begin_ns: int | None = None, end_ns: int | None
     start_of, end_of = _moments_of_rows(len(rows), chains, firsts)
     placed = [_place(draft, work, start_of, unlinked=whole) for work in work_by_device(trace)]
     blocked_ns = np.full(len(rows), NONE, dtype=np.int64)
+    awaited = []
     for device in placed:
         held = _event_edges(draft, device, trace)
         _launch_edges(draft, device, held, start_of=start_of, end_of=end_of)
         _stream_edges(draft, device)
-        _wait_edges(draft, device, find_waits(trace, device.work), end_of=end_of, blocked_ns=blocked_ns)
+        awaited.append(_awaited(device, find_waits(trace, device.work), end_of=end_of, blocked_ns=blocked_ns))
+    _wait_edges(draft, awaited, end_of=end_of, blocked_ns=blocked_ns, end_ns=rows.end_ns)
     _chain_edges(draft, chains, firsts, blocked_ns=blocked_ns)
     return draft.finish()
 
@@ -251,7 +256,10 @@ def _event_edges(draft: _Draft, placed: _Placed, trace: Trace) -> BoolColumn:
             np.zeros(target.size, dtype=np.int64),
             EdgeKind.EVENT,
         )
-        held[target] |= work.end_ns[chosen][candidate[target]] > work.launch_end_ns[chosen][target]
+        ended_ns = work.end_ns[chosen][candidate[target]]
+        # An event that had come long before the row started is not what the row waited for.
+        just = work.start_ns[chosen][target] - ended_ns <= work.latency_ns + SLACK_NS
+        held[target] |= just & (ended_ns > work.launch_end_ns[chosen][target])
     return held
 
 
@@ -278,16 +286,19 @@ def _last_event_wait(trace: Trace, work: Work, chosen: IntColumn, waits: RowNumb
     return asked_ns, previous_ns
 
 
-def _wait_edges(draft: _Draft, placed: _Placed, waits: Waits, *, end_of: IntColumn, blocked_ns: IntColumn) -> None:
+def _awaited(
+    placed: _Placed, waits: Waits, *, end_of: IntColumn, blocked_ns: IntColumn
+) -> tuple[IntColumn, RowNumbers]:
     """A wait ends after the last row of each stream that was handed over before it began and had ended when it ended.
 
-    ``blocked_ns`` learns, for each waiting row, when the device let go of it; a wait that found the device idle keeps
-    its own time.
+    Answers the ends of those rows and the calls that waited for them. ``blocked_ns`` learns, for each waiting row, when
+    the device let go of it; a wait that found the device idle keeps its own time.
     """
     work, chosen = placed.work, placed.chosen
     present = end_of[waits.rows] != NONE
     rows, start_ns, end_ns = waits.rows[present], waits.start_ns[present], waits.end_ns[present]
     launch_ns, stream = _handed_over(work, chosen), work.stream[chosen]
+    moments, calls = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for code in np.unique(stream):
         members = np.flatnonzero(stream == code)
         members = members[np.argsort(launch_ns[members], kind="stable")]
@@ -296,10 +307,27 @@ def _wait_edges(draft: _Draft, placed: _Placed, waits: Waits, *, end_of: IntColu
         candidate = members[np.maximum(given, 0)]
         ended_ns = work.end_ns[chosen][candidate]
         awaited = np.flatnonzero((given >= 0) & (ended_ns > start_ns) & (ended_ns <= end_ns + SLACK_NS))
-        row = rows[awaited]
-        rest_ns = np.maximum(end_ns[awaited] - ended_ns[awaited], 0)
-        draft.add_edges(placed.ends[candidate[awaited]], end_of[row], rest_ns, EdgeKind.WAIT, row)
-        blocked_ns[row] = np.maximum(blocked_ns[row], ended_ns[awaited])
+        moments.append(placed.ends[candidate[awaited]])
+        calls.append(rows[awaited])
+        np.maximum.at(blocked_ns, rows[awaited], ended_ns[awaited])
+    return np.concatenate(moments), np.concatenate(calls)
+
+
+def _wait_edges(
+    draft: _Draft,
+    awaited: Sequence[tuple[IntColumn, RowNumbers]],
+    *,
+    end_of: IntColumn,
+    blocked_ns: IntColumn,
+    end_ns: IntColumn,
+) -> None:
+    """From every row that a call waited for to the call's end: what remained of the call after the last of them.
+
+    A row that ended before the last one was not what the rest of the call waited for.
+    """
+    for moments, calls in awaited:
+        rest_ns = np.maximum(end_ns[calls] - blocked_ns[calls], 0)
+        draft.add_edges(moments, end_of[calls], rest_ns, EdgeKind.WAIT, calls)
 
 
 def _chain_edges(draft: _Draft, chains: Sequence[Chain], firsts: Sequence[int], *, blocked_ns: IntColumn) -> None:

@@ -18,6 +18,7 @@ from referee.records.finding import Finding
 from referee.records.whatif import Response
 from referee.trace.columns import BoolColumn, Trace
 from referee.units import NS_PER_MS, format_frac
+from referee.whatif.edits import Subject
 from referee.whatif.tighten import device_moments, long_calls
 
 WORST_REPLAY_FRAC = 0.05
@@ -75,12 +76,14 @@ def is_stiff(response: Response, busy_frac: float | None) -> bool:
     return busy_frac is not None and busy_frac >= BUSY_FRAC and response.device_half > BUSY_RESPONSE
 
 
-def longest_halved(graph: Graph, trace: Trace) -> Halved:
+def longest_halved(subject: Subject) -> Halved:
     """Replay with every device row in half its time, and take the longest chain apart."""
+    graph, trace = subject.graph, subject.trace
     base = schedule(graph)
     starts, ends = device_moments(graph)
     base_ns = max(1, int(base.time_ns[ends].max() - base.time_ns[starts].min()))
-    halved_ns = np.where(graph.kind == EdgeKind.DEVICE, graph.weight_ns // 2, graph.weight_ns)
+    weights = np.where(subject.device(), graph.weight_ns / 2, graph.weight_ns)
+    halved_ns = np.rint(subject.followed(weights)).astype(np.int64)
     plan = schedule(graph, weight_ns=halved_ns)
     edges = chain_to(graph, plan, int(ends[np.argmax(plan.time_ns[ends])]))
     # What lies before the first device row is not in the window.
@@ -100,7 +103,7 @@ def _sorted_out(graph: Graph, trace: Trace) -> dict[str, BoolColumn]:
         "pauses": ((kind == EdgeKind.GAP) | (kind == EdgeKind.THREAD)) & (ns >= PAUSE_NS),
         "waits": (kind == EdgeKind.WAIT) & (ns > MOST_LATENCY_NS),
         "late": ((kind == EdgeKind.STREAM) & (ns > SLACK_NS)) | ((kind == EdgeKind.LAUNCH) & (ns > MOST_LATENCY_NS)),
-        _DEVICE: kind == EdgeKind.DEVICE,
+        _DEVICE: (kind == EdgeKind.DEVICE) | (kind == EdgeKind.ROOM),
     }
     found[_HOST] = ~np.logical_or.reduce(list(found.values()))
     return found

@@ -21,6 +21,7 @@ from referee.graph.calls import COLLECTIVES, WAITS, named
 from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.intervals import overlap_ns, union
 from referee.whatif.chains import Chains, find_chains, host_of
+from referee.whatif.room import follow_rows
 
 End = Literal["low", "high"]
 """``low``: the hopeful end (least time); ``high``: the careful one."""
@@ -103,6 +104,18 @@ class Subject:
         """The device edges of these rows."""
         mask: BoolColumn = (self.graph.kind == EdgeKind.DEVICE) & np.isin(self.graph.owner, rows)
         return mask
+
+    @cached_property
+    def room(self) -> tuple[IntColumn, IntColumn]:
+        """Edges of rows that waited for room on the device, and the edges of the rows that they waited for."""
+        return follow_rows(self.graph)
+
+    def followed(self, weights: Weights) -> Weights:
+        """``weights`` in which such waits have become shorter, or longer, as the rows have."""
+        room, device = self.room
+        changed = weights.copy()
+        changed[room] = self.graph.weight_ns[room] * (weights[device] / self.graph.weight_ns[device])
+        return changed
 
     def device(self, *kinds: Kind) -> BoolColumn:
         """Device rows' own time, of these kinds or of all."""

@@ -48,7 +48,7 @@ def ask(trace: Trace, edits: Sequence[Edit]) -> WhatIf:
         raise CannotTell(f"{trace.source} contradicts itself: {error}.") from error
     response = _response(subject, weights)
     busy_frac = _busy_frac(trace)
-    halved = longest_halved(graph, trace) if is_stiff(response, busy_frac) else None
+    halved = longest_halved(subject) if is_stiff(response, busy_frac) else None
     error_frac = replayed_ns / recorded_ns - 1 if recorded_ns else 0.0
     return WhatIf(
         source=trace.source,
@@ -89,7 +89,7 @@ def ranked(answer: WhatIf) -> WhatIf:
 
 def _length(subject: Subject, weights: Weights) -> int:
     """The replayed window."""
-    plan = schedule(subject.graph, weight_ns=np.rint(weights).astype(np.int64))
+    plan = schedule(subject.graph, weight_ns=np.rint(subject.followed(weights)).astype(np.int64))
     return _window(subject.graph, plan.time_ns)
 
 

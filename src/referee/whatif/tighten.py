@@ -15,6 +15,7 @@ from referee.graph.build import SLACK_NS, EdgeKind, Graph
 from referee.graph.work import MOST_LATENCY_NS, work_by_device
 from referee.trace.columns import DEVICE_KINDS, NONE, BoolColumn, IntColumn, Trace
 from referee.units import NS_PER_US
+from referee.whatif.room import wait_for_room
 
 LONG_LAUNCH = 3.0
 """A launch call this many times as long as the usual one did more than launch."""
@@ -42,7 +43,9 @@ def tighten(graph: Graph, trace: Trace) -> Graph:
     ends = ends[order]
     if not ends.size:
         return _rooted(graph, trace)
-    return _rooted(_other_streams(_full_queues(graph, trace, ends), trace, ends), trace)
+    graph = _full_queues(graph, trace, ends)
+    graph = wait_for_room(graph, trace, ends, latency_ns=_latencies(graph, trace))
+    return _rooted(_other_streams(graph, trace, ends), trace)
 
 
 def _rooted(graph: Graph, trace: Trace) -> Graph:
