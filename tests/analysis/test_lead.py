@@ -50,10 +50,25 @@ def test_later_gaps_are_owed_to_the_wait_until_the_lead_is_used_up() -> None:
     assert study.idle.synchronised_ns == 55 * US
 
 
-def test_a_wait_without_a_lead_to_lose_costs_its_own_gap_alone() -> None:
-    """The host is late with every launch: each wait lasts as long as the kernel, and no more is lost."""
-    study = Study(simulate(Workload(op_ns=40_000, kernel_ns=3_000, sync_every=1)).trace)
-    assert charged(study)[0].synchronised_ns.sum() == pytest.approx(study.idle.synchronised_ns, rel=0.05)
+def test_waits_without_a_lead_to_lose_cost_their_calls_alone() -> None:
+    """The host is late with every launch and finds the device idle: of each wait its call of 1 µs is lost."""
+    workload = Workload(op_ns=40_000, kernel_ns=3_000, sync_every=1)
+    study = Study(simulate(workload).trace)
+    assert study.idle.synchronised_ns == 0
+    lost_ns = charged(study)[0].synchronised_ns.sum()
+    assert lost_ns == pytest.approx(limit_of(workload).losses["sync-bound"] * study.totals.window_ns, abs=1)
+    assert lost_ns == 299 * US
+
+
+@pytest.mark.parametrize("seed", [174, 2760, 20198, 20436])
+def test_losses_near_a_threshold_are_those_of_the_reruns(seed: int) -> None:
+    """Copies and collectives for which the host waits, next to a rival that decides: by how the reruns name it."""
+    workload = draw_workload(seed)
+    study, limit = Study(simulate(workload, seed=seed).trace), limit_of(workload, seed=seed)
+    assert judge(study).regime == limit.regime
+    (g,) = charged(study)
+    for regime, cause in {"launch-bound": "per_op", "input-bound": "loader", "sync-bound": "synchronised"}.items():
+        assert g.cause(cause).sum() / study.totals.window_ns == pytest.approx(limit.losses[regime], abs=0.0005)
 
 
 def test_waits_in_collectives_name_the_regime_that_the_rerun_without_them_names() -> None:

@@ -139,7 +139,7 @@ def _explain(trace: Trace, opened: _Open, *, host: Host, event_waits: RowNumbers
     blocked_ns, blocked_until_ns, wait = _blocked(opened, find_waits(trace, work))
     host_ns = host_end_ns - opened.start_ns
     synchronised_ns = np.minimum(host_ns, blocked_ns)
-    parts = _split(
+    parts = split(
         host, opened.start_ns, host_end_ns, blocked_until_ns=blocked_until_ns, starved_ns=host_ns - synchronised_ns
     )
     rest_ns = opened.end_ns - host_end_ns
@@ -210,7 +210,7 @@ def _slices(number: IntColumn) -> list[slice]:
     return [slice(int(low), int(high)) for low, high in pairwise(bounds)]
 
 
-def _split(
+def split(
     host: Host, start_ns: IntColumn, end_ns: IntColumn, *, blocked_until_ns: IntColumn, starved_ns: IntColumn
 ) -> list[IntColumn]:
     """Loader, allocator, one-off, pause and per-op of each interval's host-starved part, exactly.

@@ -12,13 +12,15 @@ The causes of idle time look at one gap at a time. Two things need more than tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from referee.analysis.hosts import SILENT_NS, Host, observe_host
 from referee.analysis.idle import Gaps
-from referee.graph.unwaited import Unwaited, removable, unwaited
+from referee.analysis.unwaited_idle import idle_left
+from referee.graph.unwaited import removable, unwaited
 from referee.graph.waits import Waits, find_waits
 from referee.graph.work import MOST_LATENCY_NS, Work
 from referee.trace.columns import BoolColumn, IntColumn, Trace
@@ -42,7 +44,9 @@ def charge_waits(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> t
 
     Assumes that the host would have done the same work without the waits, in the same time.
     """
-    return tuple(_charge_waits(trace, work, g) for work, g in zip(works, gaps, strict=True))
+    longest_ns = max((int((g.host_end_ns - g.start_ns).max(initial=0)) for g in gaps), default=0)
+    host = observe_host(trace, silent=longest_ns >= SILENT_NS)
+    return tuple(_charge_waits(trace, work, g, host) for work, g in zip(works, gaps, strict=True))
 
 
 def _charge_latency(work: Work, gaps: Gaps) -> Gaps:
@@ -81,50 +85,52 @@ class _Owed:
         return _Owed(waits, without, starved_ns, explained_ns, most_ns)
 
 
-def _charge_waits(trace: Trace, work: Work, gaps: Gaps) -> Gaps:
+def _charge_waits(trace: Trace, work: Work, gaps: Gaps, host: Host) -> Gaps:
     owed = _Owed.of(trace, work, gaps)
-    if not owed.most_ns:
+    if not owed.without.any():
         return gaps
-    left_ns = _idle_before(unwaited(trace, work, owed.waits, without=owed.without))
-    saved_ns = int(gaps.length_ns.sum() - left_ns.sum() - owed.explained_ns.sum())
-    if saved_ns <= 0:
-        return gaps
-    mine_ns = left_ns[np.searchsorted(work.rows, gaps.row)]
-    shown_ns = np.clip(gaps.length_ns - mine_ns - owed.explained_ns, 0, owed.starved_ns)
-    return _move(gaps, _portions(min(saved_ns, owed.most_ns), shown_ns))
+    left = idle_left(trace, work, unwaited(trace, work, owed.waits, without=owed.without), host)
+    saved_ns = int(gaps.length_ns.sum() - left.before_ns.sum())
+    hidden_ns = np.maximum(gaps.length_ns - left.before_ns[np.searchsorted(work.rows, gaps.row)], 0)
+    return _deal(gaps, left.cause_ns, saved_ns=saved_ns, hidden_ns=hidden_ns)
 
 
-def _idle_before(run: Unwaited) -> IntColumn:
-    """For each row, how long its device was idle before it in the run without waits."""
-    order = np.lexsort((run.end_ns, run.start_ns))
-    reach_ns = np.maximum.accumulate(run.end_ns[order])
-    idle_ns = np.zeros(order.size, dtype=np.int64)
-    idle_ns[order[1:]] = np.maximum(run.start_ns[order[1:]] - reach_ns[:-1], 0)
-    return idle_ns
+def _deal(gaps: Gaps, cause_ns: Mapping[str, int], *, saved_ns: int, hidden_ns: IntColumn) -> Gaps:
+    """The gaps with the host's causes as large, all in all, as in the run without waits: the rest is synchronised.
+
+    Of what goes to the waits, each gap gives what is ``hidden_ns`` of it there first. No more goes to them than is
+    saved.
+    """
+    parts = {name: gaps.cause(name) for name in (*GIVES_WAY, "synchronised")}
+    goal = dict(cause_ns)
+    whole_ns = sum(int(part.sum()) for part in parts.values())
+    goal["per_op"] += max(0, whole_ns - sum(goal.values()) - max(saved_ns, 0))
+    for name in GIVES_WAY:
+        give_ns = _portions(int(parts[name].sum()) - goal[name], np.minimum(parts[name], hidden_ns))
+        give_ns = give_ns + _portions(int(parts[name].sum() - give_ns.sum()) - goal[name], parts[name] - give_ns)
+        parts[name], parts["synchronised"] = parts[name] - give_ns, parts["synchronised"] + give_ns
+        hidden_ns = np.maximum(hidden_ns - give_ns, 0)
+    for name in GIVES_WAY:
+        take_ns = _portions(goal[name] - int(parts[name].sum()), parts["synchronised"])
+        parts[name], parts["synchronised"] = parts[name] + take_ns, parts["synchronised"] - take_ns
+    return replace(
+        gaps,
+        per_op_ns=parts["per_op"],
+        pause_ns=parts["pause"],
+        one_off_ns=parts["one_off"],
+        allocator_ns=parts["allocator"],
+        loader_ns=parts["loader"],
+        synchronised_ns=parts["synchronised"],
+    )
 
 
 def _portions(total_ns: int, shown_ns: IntColumn) -> IntColumn:
     """``total_ns`` dealt out in proportion to ``shown_ns``, and no more than that to anybody."""
     sum_ns = np.cumsum(shown_ns)
+    if total_ns <= 0 or not sum_ns.size or not sum_ns[-1]:
+        return np.zeros_like(shown_ns)
     if total_ns >= sum_ns[-1]:
         return shown_ns
     dealt_ns = np.rint(sum_ns * (total_ns / int(sum_ns[-1]))).astype(np.int64)
     portions: IntColumn = np.minimum(np.diff(dealt_ns, prepend=0), shown_ns)
     return portions
-
-
-def _move(gaps: Gaps, owed_ns: IntColumn) -> Gaps:
-    """The gaps with so much of each one's host-starved time called synchronised."""
-    left_ns, given = owed_ns.copy(), {}
-    for name in GIVES_WAY:
-        given[name] = np.minimum(gaps.cause(name), left_ns)
-        left_ns -= given[name]
-    return replace(
-        gaps,
-        per_op_ns=gaps.per_op_ns - given["per_op"],
-        pause_ns=gaps.pause_ns - given["pause"],
-        one_off_ns=gaps.one_off_ns - given["one_off"],
-        allocator_ns=gaps.allocator_ns - given["allocator"],
-        loader_ns=gaps.loader_ns - given["loader"],
-        synchronised_ns=gaps.synchronised_ns + owed_ns,
-    )

@@ -30,6 +30,8 @@ class Waits:
     end_ns: IntColumn
     frees: BoolColumn
     """A call that frees memory: it waits only until the device has drained, the rest is its own work."""
+    only: BoolColumn
+    """A call that synchronises: it does nothing else."""
 
 
 def find_waits(trace: Trace, work: Work | None) -> Waits:
@@ -48,7 +50,8 @@ _FOUND: WeakKeyDictionary[Work, Waits] = WeakKeyDictionary()
 def _find(trace: Trace, work: Work | None) -> Waits:
     calls = trace.rows.of(*CALL_KINDS)
     frees = calls_named(trace, FREES, among=calls)
-    named = [calls_named(trace, WAITS, among=calls), calls_named(trace, COPIES, among=calls), frees]
+    only = calls_named(trace, WAITS, among=calls)
+    named = [only, calls_named(trace, COPIES, among=calls), frees]
     if work is not None:
         named.append(_covering(trace, work))
     rows = np.unique(np.concatenate(named))
@@ -58,6 +61,7 @@ def _find(trace: Trace, work: Work | None) -> Waits:
         start_ns=trace.rows.start_ns[rows],
         end_ns=trace.rows.end_ns[rows],
         frees=np.isin(rows, frees),
+        only=np.isin(rows, only),
     )
 
 
