@@ -135,8 +135,8 @@ class TestLoop:
 
     @pytest.mark.parametrize("wait", [0, 1], ids=["begins outside the thread", "ends outside the thread"])
     def test_a_cycle_over_two_threads_is_one_sentence(self, tmp_path: Path, wait: int) -> None:
-        # In a process of its own: a profiler whose thread has gone cannot be switched off any more, and torch 2.13
-        # may crash over that when the process ends.
+        # In a process of its own: torch 2.13 crashes at the end of a process in which a profiler is still on, and
+        # whether one whose thread has gone can be switched off is torch's to say.
         ran = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", TWO_THREADS, str(tmp_path), str(wait)],
             check=False, capture_output=True, text=True, timeout=120,

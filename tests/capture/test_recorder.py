@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from referee.capture.recorder import Recorded, Recorder
 from referee.capture.schedule import Cycle, Plan
+from referee.errors import UserError
 
 small = st.integers(0, 6)
 plans = st.builds(
@@ -136,3 +139,64 @@ def test_waiting_costs_no_window() -> None:
     rig.run(1000)
     assert len(rig.windows) == 1
     assert rig.windows[0].seen == [1000]
+
+
+def in_threads(rig: Rig, *, many: int) -> list[str]:
+    """Let so many threads of a pool each end an iteration as soon as the next window opens; what they were told."""
+    told: list[str] = []
+
+    def end_iteration() -> None:
+        try:
+            rig.recorder.step()
+        except UserError as error:
+            told.append(str(error))
+
+    pool = [threading.Thread(target=end_iteration) for _ in range(many)]
+    opening = rig.open
+
+    def open_amid_others(cycle: Cycle) -> Notes:
+        for thread in pool:
+            thread.start()
+        return opening(cycle)
+
+    rig.recorder._open_window = open_amid_others
+    rig.recorder.begin()
+    rig.recorder.step()
+    for thread in pool:
+        thread.join()
+    return told
+
+
+def test_iterations_that_end_while_a_window_opens_are_refused() -> None:
+    rig = Rig(Plan.of(wait=1, warmup=1, active=3))
+    told = in_threads(rig, many=40)
+    assert len(told) == 40
+    assert all("did not all run in the thread in which recording began" in text for text in told)
+    with pytest.raises(UserError, match="did not all run"):
+        rig.recorder.finish()
+    assert rig.files == []
+    assert all(window.released for window in rig.windows)
+
+
+def test_iterations_that_pass_the_beginning_of_a_window_by_are_refused() -> None:
+    rig = Rig(Plan.of(wait=2, warmup=1, active=3))
+    rig.recorder.begin()
+    # Two threads of a pool end an iteration each before either is noticed.
+    rig.recorder.iteration += 2
+    with pytest.raises(UserError, match="did not all run"):
+        rig.recorder.step()
+    with pytest.raises(UserError, match="did not all run"):
+        rig.recorder.finish()
+    assert rig.windows == []
+
+
+def test_a_window_whose_thread_has_ended_is_switched_off() -> None:
+    rig = Rig(Plan.of(wait=1, warmup=0, active=3))
+    rig.recorder.begin()
+    thread = threading.Thread(target=rig.recorder.step)
+    thread.start()
+    thread.join()
+    with pytest.raises(UserError, match="did not all run"):
+        rig.recorder.finish()
+    assert [(window.running, window.released) for window in rig.windows] == [(False, True)]
+    assert rig.files == []

@@ -8,6 +8,7 @@ from referee.errors import OptionError
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Kind, Trace
 from referee.trace.select import select
+from referee.trace.steps import believe_record
 from referee.trace.totals import device_totals, kernels_per_step, totals
 
 
@@ -95,6 +96,17 @@ def test_a_short_last_step_is_cut():
     trace = builder.step(3, 300, 20).build()
     assert [step.cut for step in trace.steps] == [False, False, False, True]
     assert "cut-step" in codes(trace)
+
+
+def test_a_short_step_that_its_capture_saw_complete_is_whole():
+    builder = TraceBuilder()
+    for index in range(3):
+        builder.step(index, 100 * index, 100)
+    trace = builder.step(3, 300, 20).build()
+    whole = believe_record(trace, (0, 1, 2, 3))
+    assert [step.cut for step in whole.steps] == [False] * 4
+    assert "cut-step" not in codes(whole)
+    assert believe_record(trace, (0, 1, 2)) is trace
 
 
 @pytest.mark.parametrize("wanted", ["4", "ProfilerStep#4"])

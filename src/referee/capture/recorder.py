@@ -70,7 +70,9 @@ class Recorder:
         self._open_window, self._on_recorded = open_window, on_recorded
         self._now_ns, self._settle = now_ns, settle
         self._window: Window | None = None
-        self._thread = 0
+        self._owner: threading.Thread | None = None
+        self._turning = threading.RLock()
+        """Held while a window opens, turns or closes: the iterations of a pool's threads end at any moment of that."""
         self._elsewhere = False
         self._begun = False
         # So that a step() without a beginning is noticed, and costs nothing to look for later.
@@ -100,28 +102,38 @@ class Recorder:
         """The iteration is complete, and the next begins."""
         self.iteration += 1
         if self.iteration >= self._wake:
-            self._turn()
+            with self._turning:
+                self._turn()
 
     def finish(self) -> None:
         """No more iterations; the one that runs now, if any, is not complete."""
-        self._wake = _NEVER
-        if self._window is None:
-            return
-        self._refuse_elsewhere()
-        begun = self.iteration if self.iteration >= self._cycle.first else None
-        self._close(incomplete=begun)
+        with self._turning:
+            self._wake = _NEVER
+            if self._window is None and not self._elsewhere:
+                return
+            self._refuse_elsewhere()
+            begun = self.iteration if self.iteration >= self._cycle.first else None
+            self._close(incomplete=begun)
 
     def abandon(self) -> None:
         """Switch off and drop what was recorded in this cycle."""
-        window, self._window, self._wake = self._window, None, _NEVER
-        if window is not None:
-            if threading.get_ident() == self._thread:
+        with self._turning:
+            window, self._window, self._wake = self._window, None, _NEVER
+            if window is None:
+                return
+            # Switching off is the thread's own part. Where that has ended, it is done here: a profiler that is on for
+            # ever crashes the process when that ends (torch 2.13).
+            if self._is_own() or (self._owner is not None and not self._owner.is_alive()):
                 window.stop()
             window.release()
 
+    def _is_own(self) -> bool:
+        """Whether this is the thread in which the open window was switched on."""
+        return threading.current_thread() is self._owner
+
     def _refuse_elsewhere(self) -> None:
-        """Torch's profiler sees the thread that switched it on, and crashes the process if another switches it off."""
-        self._elsewhere = self._elsewhere or threading.get_ident() != self._thread
+        """Torch's profiler sees the thread that switched it on, and what it saw is lost if another switches it off."""
+        self._elsewhere = self._elsewhere or not self._is_own()
         if self._elsewhere:
             if self._wake == _NEVER:
                 self.abandon()
@@ -135,8 +147,21 @@ class Recorder:
         if not self._begun:
             self.iteration = 0
             raise UserError("step() was called before the capture began.", hint="Put the loop into its with block.")
-        if self._window is not None:
+        try:
+            self._end_iteration()
+            self._enter()
+        except BaseException:
+            if self._window is None:
+                self._wake = _NEVER  # what could not be opened or written is not tried again
+            raise
+
+    def _end_iteration(self) -> None:
+        if self._window is None and self.iteration > self._wake:
+            # Another thread's iteration ended while this one's was about to be noticed.
+            self._elsewhere = True
+        if self._window is not None or self._elsewhere:
             self._refuse_elsewhere()
+        if self._window is not None:
             done = self.iteration - 1
             if done >= self._cycle.first:
                 self._step_ns.append(self._now_ns() - self._since)
@@ -148,14 +173,13 @@ class Recorder:
                 if self.iteration == self._cycle.first:
                     self._settle()
                 self._window.step()
-        self._enter()
 
     def _enter(self) -> None:
         if self._window is None and self.iteration == self._cycle.warmup_from:
             if self.iteration == self._cycle.first:
                 self._settle()
             self._window = self._open_window(self._cycle)
-            self._thread = threading.get_ident()
+            self._owner = threading.current_thread()
             self._window.start(self.iteration)
         if self._window is not None:
             self._wake = self.iteration + 1

@@ -26,6 +26,7 @@ from referee.trace.noticed import Noticed
 from referee.trace.pieces import PieceReader, plan_cuts
 from referee.trace.salvage import walk
 from referee.trace.source import open_packed
+from referee.trace.steps import believe_record
 from referee.trace.unpack import SQLITE, Text
 
 
@@ -69,6 +70,8 @@ def _told(trace: Trace) -> Trace:
     from referee.records.recording import load_recording  # brings all records with it, which decoding does not need
 
     told = load_recording(trace.source)
+    if told.recording is not None:
+        trace = believe_record(trace, told.recording.iterations)
     return replace(trace, recording=told.recording, findings=(*trace.findings, *told.findings))
 
 

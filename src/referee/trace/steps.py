@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from referee.records.finding import Finding
-from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, RowNumbers, Rows, Step
+from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, RowNumbers, Rows, Step, Trace
 from referee.trace.nesting import top_level
 
 _STEP_WORD = re.compile(r"(?i)(?:^|[^a-z])(?:train|eval|decode|prefill)?[ _]?(?:step|iteration|iter|batch)(?:[^a-z]|$)")
@@ -49,6 +50,19 @@ def as_steps(rows: Rows, chosen: RowNumbers, *, names: Sequence[str]) -> tuple[S
         )
         for row, is_cut in zip(chosen, cut, strict=True)
     )
+
+
+def believe_record(trace: Trace, iterations: Collection[int]) -> Trace:
+    """The trace without doubts about the steps of ``iterations``, which its capture saw complete, however short."""
+    complete = {f"ProfilerStep#{number}" for number in iterations}
+    doubted = {step.name for step in trace.steps if step.cut and step.name in complete}
+    if not doubted:
+        return trace
+    steps = tuple(replace(step, cut=False) if step.name in doubted else step for step in trace.steps)
+    findings = tuple(
+        found for found in trace.findings if found.code != "cut-step" or found.evidence.get("step") not in doubted
+    )
+    return replace(trace, steps=steps, findings=findings)
 
 
 def _operators_in(rows: Rows, chosen: RowNumbers) -> IntColumn:
@@ -133,7 +147,8 @@ def step_findings(steps: Sequence[Step]) -> tuple[Finding, ...]:
                 Finding(
                     code="cut-step",
                     severity="info",
-                    message=f"{step.name} is cut off by the edge of the trace: it is under half as long as the others.",
+                    message=f"{step.name}, at the edge of the trace, is under half as long as the others: "
+                    "it counts as cut off.",
                     evidence={"step": step.name, "start_ns": step.start_ns, "end_ns": step.end_ns},
                 )
             )
