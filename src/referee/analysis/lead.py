@@ -4,7 +4,8 @@ The causes of idle time look at one gap at a time. Two things need more than tha
 
 * A wait costs more than the gap right behind it. If the device is busy for long meanwhile (a collective, a large
   kernel), the host would have used that time to run ahead: the gaps of many later launches come from the wait, too.
-  They are *per-op* among the causes and *synchronised* here: what a run without waits would not show.
+  They are *per-op* among the causes and *synchronised* here: what a run without waits would not show. What it does
+  show has the cause that it has there: what the host does then is not always what it did behind the wait.
 * A launch that came late costs its own latency, not the median of all. What a row took beyond the bare latency is
   *other* or *dependency* among the causes and *per-op* here, as long as it took no longer than a launch can: an earlier
   launch would have hidden it. (With the median alone half of all launches would count for less than they cost.)
@@ -13,7 +14,7 @@ The causes of idle time look at one gap at a time. Two things need more than tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,9 +22,9 @@ from referee.analysis.hosts import SILENT_NS, Host, observe_host
 from referee.analysis.idle import Gaps
 from referee.analysis.unwaited_idle import idle_left
 from referee.graph.unwaited import removable, unwaited
-from referee.graph.waits import Waits, find_waits
+from referee.graph.waits import find_waits
 from referee.graph.work import MOST_LATENCY_NS, Work
-from referee.trace.columns import BoolColumn, IntColumn, Trace
+from referee.trace.columns import IntColumn, Trace
 
 GIVES_WAY = ("per_op", "pause", "one_off", "allocator", "loader")
 """Host-starved causes, in the order in which they give way to a wait: as for the gap right behind it."""
@@ -36,7 +37,7 @@ def charge_latency(works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, .
 
 def most_owed_ns(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> int:
     """At most how much of the host's idle time :func:`charge_waits` can charge to waits, over all devices."""
-    return sum(_Owed.of(trace, work, g).most_ns for work, g in zip(works, gaps, strict=True))
+    return sum(_most_owed_ns(trace, work, g) for work, g in zip(works, gaps, strict=True))
 
 
 def charge_waits(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[Gaps, ...]:
@@ -62,34 +63,23 @@ def _charge_latency(work: Work, gaps: Gaps) -> Gaps:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Owed:
-    """What the waits of one device may have cost beyond the gaps right behind them."""
-
-    waits: Waits
-    without: BoolColumn
-    starved_ns: IntColumn
-    explained_ns: IntColumn
-    most_ns: int
-
-    @staticmethod
-    def of(trace: Trace, work: Work, gaps: Gaps) -> _Owed:
-        starved_ns = np.sum([gaps.cause(name) for name in GIVES_WAY], axis=0)
-        waits = find_waits(trace, work)
-        without = removable(work, waits)
-        # Behind the last launch nothing is left to be late.
-        counts = without & (waits.start_ns < work.launch_start_ns.max(initial=0))
-        waited_ns = int((waits.end_ns - waits.start_ns)[counts].sum())
-        explained_ns = np.where(np.isin(gaps.wait, waits.rows[without]), gaps.synchronised_ns, 0)
-        most_ns = max(0, min(waited_ns - int(explained_ns.sum()), int(starved_ns.sum())))
-        return _Owed(waits, without, starved_ns, explained_ns, most_ns)
+def _most_owed_ns(trace: Trace, work: Work, gaps: Gaps) -> int:
+    starved_ns = sum(int(gaps.cause(name).sum()) for name in GIVES_WAY)
+    waits = find_waits(trace, work)
+    without = removable(work, waits)
+    # Behind the last launch nothing is left to be late.
+    counts = without & (waits.start_ns < work.launch_start_ns.max(initial=0))
+    waited_ns = int((waits.end_ns - waits.start_ns)[counts].sum())
+    explained_ns = int(gaps.synchronised_ns[np.isin(gaps.wait, waits.rows[without])].sum())
+    return max(0, min(waited_ns - explained_ns, starved_ns))
 
 
 def _charge_waits(trace: Trace, work: Work, gaps: Gaps, host: Host) -> Gaps:
-    owed = _Owed.of(trace, work, gaps)
-    if not owed.without.any():
+    waits = find_waits(trace, work)
+    without = removable(work, waits)
+    if not without.any():
         return gaps
-    left = idle_left(trace, work, unwaited(trace, work, owed.waits, without=owed.without), host)
+    left = idle_left(trace, work, unwaited(trace, work, waits, without=without), host)
     saved_ns = int(gaps.length_ns.sum() - left.before_ns.sum())
     hidden_ns = np.maximum(gaps.length_ns - left.before_ns[np.searchsorted(work.rows, gaps.row)], 0)
     return _deal(gaps, left.cause_ns, saved_ns=saved_ns, hidden_ns=hidden_ns)

@@ -357,7 +357,8 @@ class _Player:
             self._goes(code, event.end_ns, min(self._early_ns.get(code, 0), early_ns))
 
     def _goes(self, thread: int, from_ns: int, early_ns: int) -> None:
-        """From a moment of the record on a thread is so much earlier."""
+        """From a moment of the record on a thread is so much earlier; times of a hostile file end somewhere."""
+        early_ns = min(max(early_ns, -_FARTHEST_NS), _FARTHEST_NS)
         if early_ns != self._early_ns.get(thread, 0):
             self._early_ns[thread] = early_ns
             self._history.setdefault(thread, []).append((from_ns, early_ns))
