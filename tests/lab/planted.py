@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,9 @@ from referee.trace.reader import read_trace
 from referee.units import NS_PER_MS
 
 PLAN = Plan(budget_ns=30 * NS_PER_MS, min_ns=10 * NS_PER_MS, warmup_min_ns=NS_PER_MS)
+
+_FILES = TemporaryDirectory()
+"""Made traces, as long as the tests run."""
 
 Cost = Callable[[int], int]
 """Rows of the input → nanoseconds."""
@@ -60,7 +63,14 @@ def anatomy(
         for name, ns in shared.items()
     ]
     stages = tuple(stage(layer, layer, ns) for layer, ns in costs.items())
-    return SimpleNamespace(stages=stages, variants=tuple(variants), **key_set(key_set_ns, key_set_within_ns))
+    whole_ns = sum(costs.values()) + REST_NS
+    return SimpleNamespace(
+        stages=stages, variants=tuple(variants), whole_ns=whole_ns, **key_set(key_set_ns, key_set_within_ns)
+    )
+
+
+REST_NS = 100.0
+"""What the whole call takes beyond its stages."""
 
 
 def key_set(ns: float | None, within_ns: float = 0.0) -> dict[str, float | None]:
@@ -70,7 +80,7 @@ def key_set(ns: float | None, within_ns: float = 0.0) -> dict[str, float | None]
 
 
 def no_anatomy(*_: Any, **__: Any) -> Any:
-    return SimpleNamespace(stages=(), variants=(), **key_set(None))
+    return SimpleNamespace(stages=(), variants=(), whole_ns=None, **key_set(None))
 
 
 def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:
@@ -78,6 +88,7 @@ def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:
     fields.setdefault("mix", lambda: Mix(groups=(("pass",),), names={}))
     fields.setdefault("take_apart", lambda *_, **__: anatomy())
     fields.setdefault("recorded_steps_ns", lambda *_: [300_000] * 20)
+    fields.setdefault("scheduled_steps", lambda _: (2, 3, 4))
     return Laboratory(device=device or FakeSync(), plan=PLAN, open=fields.pop("open", missing), **fields)
 
 
@@ -209,8 +220,7 @@ def launches(
 
 
 def _read_back(builder: TraceBuilder) -> Recorded:
-    """Through a file, because the shapes of launches are read from one."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "made.json"
-        path.write_bytes(builder.to_json())
-        return of(read_trace(path))
+    """Through a file, because the shapes of launches are read from one; it stays, because they may be read again."""
+    with NamedTemporaryFile(suffix=".json", dir=_FILES.name, delete=False) as file:
+        file.write(builder.to_json())
+    return of(read_trace(Path(file.name)))

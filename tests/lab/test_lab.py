@@ -15,6 +15,7 @@ from referee.device.fake import FakeSync
 from referee.errors import OptionError
 from referee.lab import measuring
 from referee.lab.claims import BY_ID, CLAIMS, METHODS, MS, US, select
+from referee.lab.claims.claim import MORE_THAN_NOTHING
 from referee.lab.claims.terms import words_in
 from referee.lab.judging import judge
 from referee.lab.laboratory import Part, Reading
@@ -32,6 +33,8 @@ def test_every_claim_has_an_experiment_and_says_what_it_teaches() -> None:
     assert len(CLAIMS) == len(BY_ID) == 40
     for claim in CLAIMS:
         assert claim.teaches.endswith(".")
+        assert claim.otherwise.endswith(".")
+        assert claim.otherwise != claim.teaches or claim.id in {"M5", "M8"}
         assert claim.low <= claim.high
         experiment = EXPERIMENTS[claim.id]
         assert experiment.live is not None or experiment.traces is not None
@@ -83,7 +86,7 @@ def test_an_interval_in_the_range_holds_outside_differs_and_across_a_bound_leave
     claim = replace(BY_ID["M4"], low=2.0, high=3.0, below="a reason", above="a reason")
     found = judge(claim, Reading(value=(low + high) / 2, low=low, high=high), basis="live")
     assert found.outcome == outcome
-    assert ("likely: a reason" in found.why) == (outcome == "differs")
+    assert ("A possible reason, not tested: a reason." in found.why) == (outcome == "differs")
     assert ("Even the near end of the interval, " in found.why) == (outcome == "differs")
 
 
@@ -111,11 +114,11 @@ def test_a_part_counts_as_the_number_does(low: float | None, high: float | None,
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (1.0, 2.5, "begins at 1.00×, below the least that the claim allows, and reaches beyond that, 2.00×."),
-        (1.0, 2.0, "begins at 1.00×, below the least that the claim allows, and only reaches that, 2.00×."),
-        (2.5, 5.0, "ends at 5.00×, above the most that the claim allows, and begins below that, 3.00×."),
-        (3.0, 5.0, "ends at 5.00×, above the most that the claim allows, and begins only at that, 3.00×."),
-        (1.9996, 2.5, "begins at 1.9996×, below the least that the claim allows, and reaches beyond that, 2.0000×."),
+        (1.0, 2.5, "with an end at 1.00×, has values on both sides of the claim's least, 2.00×."),
+        (1.0, 2.0, "which has its end at 1.00×, lies below the claim's least, 2.00×, but for its upper end."),
+        (2.5, 5.0, "with an end at 5.00×, has values on both sides of the claim's most, 3.00×."),
+        (3.0, 5.0, "which has its end at 5.00×, lies above the claim's most, 3.00×, but for its lower end."),
+        (1.9996, 2.5, "with an end at 1.9996×, has values on both sides of the claim's least, 2.0000×."),
     ],
 )
 def test_an_open_row_names_the_bound_with_digits_that_tell_it_from_the_interval(
@@ -123,7 +126,7 @@ def test_an_open_row_names_the_bound_with_digits_that_tell_it_from_the_interval(
 ) -> None:
     claim = replace(BY_ID["M4"], low=2.0, high=3.0)
     assert (
-        judge(claim, Reading(value=(low + high) / 2, low=low, high=high), basis="live").why == f"The interval {words}"
+        judge(claim, Reading(value=(low + high) / 2, low=low, high=high), basis="live").why == f"The interval, {words}"
     )
 
 
@@ -165,6 +168,41 @@ def test_a_row_whose_number_holds_names_the_part_that_decided() -> None:
     assert "number holds" not in shown(good)
 
 
+def test_a_part_that_is_not_tested_stands_in_the_table_and_in_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    untested = {"a queue": "it takes a device", "the rest": "E1 has it"}
+    monkeypatch.setitem(METHODS, "M4", replace(METHODS["M4"], untested=untested))
+    text = shown(Reading(value=2.5, low=2.4, high=2.6))
+    assert "holds (not tested: a queue, the rest)" in text
+    assert "Not tested here: a queue (it takes a device); the rest (E1 has it)." in text
+    assert "1 of these outcomes is of a part of the claim, as the table says; " in text
+    monkeypatch.setitem(METHODS, "M4", replace(METHODS["M4"], untested={}))
+    assert "of a part of the claim" not in shown(Reading(value=2.5, low=2.4, high=2.6))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(2.4, 2.6, "It does."), (4.0, 5.0, "It does not."), (1.0, 2.5, "Nothing yet: it is not settled here. If the ")],
+)
+def test_what_a_row_teaches_follows_from_its_outcome(low: float, high: float, words: str) -> None:
+    claim = replace(BY_ID["M4"], low=2.0, high=3.0, teaches="It does.", otherwise="It does not.")
+    reading = Reading(value=(low + high) / 2, low=low, high=high)
+    assert judge(claim, reading, basis="live").teaches.startswith(words)
+    computed = judge(claim, replace(reading, teaches="By the figures."), basis="live").teaches
+    assert (computed == "By the figures.") == (not words.startswith("Nothing"))
+
+
+def test_every_needed_device_says_whether_traces_can_answer() -> None:
+    needing = {name: one for name, one in EXPERIMENTS.items() if one.needs}
+    assert [name for name, one in needing.items() if one.traces is None and not one.no_traces] == []
+
+
+def test_a_median_over_traces_is_not_said_to_be_counted() -> None:
+    same = Reading(value=2.5, low=2.5, high=2.5, taken="8 traces")
+    rows = [judge(BY_ID["M4"], same, basis=basis) for basis in ("recorded", "live")]
+    texts = [render_text(compose(replace(some_report(), rows=(one,))), width=160, color=False) for one in rows]
+    assert ["(interval: this one value)" in text for text in texts] == [True, False]
+
+
 def test_an_end_of_an_interval_that_is_no_bound_does_not_look_like_one() -> None:
     assert "1.9996× to 2.50×" in shown(Reading(value=2.2, low=1.9996, high=2.5))
     assert "2.00× to 2.50×" in shown(Reading(value=2.2, low=2.0, high=2.5))
@@ -198,6 +236,7 @@ def test_the_head_of_the_page_leaves_the_shapes_to_the_rows() -> None:
 
 def test_contradictions_are_sums_of_the_claims_own_figures() -> None:
     assert "5.5 to 12 µs" in BY_ID["E1"].contradiction
+    assert "the rows add to 3.5 to 7 µs, and the total less the launch is 3 to 5 µs." in BY_ID["E1"].contradiction
     assert "4,800 to 14,400" in BY_ID["E4"].contradiction
     assert "5 to 10 µs each take 10 to 50 ms, not 10 to 40" in BY_ID["E4"].contradiction
     assert "0.2 to 0.5 µs each are more than the 0.2 to 0.5 µs" in BY_ID["E10"].contradiction
@@ -248,6 +287,7 @@ def test_a_report_is_saved_loaded_and_shown(tmp_path: Path) -> None:
         ("ratio", 1.5, 2.5, "1.50× to 2.50×"),
         ("kernels", 2.0, None, "at least 2 kernels"),
         ("ns", None, 5.0, "at most 5.00 ns"),
+        ("ns", MORE_THAN_NOTHING, None, "more than nothing"),
     ],
 )
 def test_a_range_is_written_as_one_says_it(unit: str, low: float | None, high: float | None, words: str) -> None:

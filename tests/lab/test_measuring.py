@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeSync
+from referee.lab import laboratory as laboratory_module
 from referee.lab import measuring
 from referee.lab.laboratory import Laboratory
 from referee.units import NS_PER_MS
@@ -82,7 +84,7 @@ def test_one_synchronise_mends_it_or_does_not(wait_ns: int | None, outcome: str)
 def test_a_plain_timer_sees_nothing_where_calls_are_recorded(device: FakeDevice, outcome: str) -> None:
     found = row("M3", laboratory(step=clock_step, open=lambda _: device))
     assert (found.outcome, found.why.startswith(f"Taken on the device {device.name}.")) == (outcome, True)
-    assert found.untested == ""
+    assert (found.untested, found.untested_parts) == ("", ())
 
 
 def test_another_lazy_backend_is_not_xla_itself() -> None:
@@ -90,7 +92,8 @@ def test_another_lazy_backend_is_not_xla_itself() -> None:
         return FakeLazy() if name == "lazy" else missing(name)
 
     found = row("M3", laboratory(step=clock_step, open=without_xla))
-    assert (found.outcome, found.untested.startswith("XLA itself: ")) == ("holds", True)
+    assert (found.outcome, found.untested_parts) == ("holds", ("XLA itself",))
+    assert found.untested.startswith("XLA itself (the number is from PyTorch's own lazy backend; ")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,11 @@ def test_back_to_back_saves_what_runs_beside(device: FakeDevice, outcome: str, r
     found = row("M4", laboratory(device, operators=names))
     assert found.outcome == outcome
     assert found.measured == pytest.approx(ratio, rel=0.01)
-    assert f"in blocks of n = {(found.figures or {})['n']} calls" in found.why
+    assert f"in blocks of n = {(found.figures or {})['n']} calls each takes" in found.why
+    assert found.why.startswith("One call with a clock and a wait of its own takes 25.0 µs; ")
+    (spread,) = found.parts
+    assert (spread.measured, spread.outcome) == (pytest.approx(4 * ratio - 4, abs=0.05), outcome)
+    assert ("Most of the dispatch is paid at every call all the same" in found.why) == (outcome == "differs")
 
 
 @pytest.mark.parametrize(("ns", "outcome"), [(50_000, "differs"), (142_000, "holds"), (400_000, "differs")])
@@ -112,15 +119,35 @@ def test_a_layer_takes_what_was_planted(ns: int, outcome: str) -> None:
     assert (found.measured, found.outcome) == (pytest.approx(ns), outcome)
 
 
+@pytest.mark.parametrize(("row_ns", "sets", "share"), [(2_000, "arithmetic", "1.6 %"), (0, "issuing", "100.0 %")])
+def test_what_sets_the_time_of_a_layer_is_measured(row_ns: int, sets: str, share: str) -> None:
+    """Each row takes 2 µs, or all of them together 142 µs; a layer of 1 × 1 has one row."""
+    device = FakeSync()
+    found = row("M5", laboratory(device, operators=planted_models(device, lambda rows: rows * row_ns or 142_000)))
+    assert f"{share} of that: it is the {sets} that sets the time here." in found.why
+    assert "Its arithmetic, 33.6 million FLOP, comes to " in found.why
+
+
 @pytest.mark.parametrize(("linked", "outcome"), [(20, "holds"), (10, "differs"), (0, "differs")])
 def test_one_timeline_needs_the_launches(linked: int, outcome: str) -> None:
     found = row("M6", laboratory(recorded=(launches(linked=linked),)))
     assert (found.measured, found.outcome) == (linked / 20, outcome)
+    assert f"Of 20 device rows in all, {20 - linked} have no launch in their file and 0 begin before it." in found.why
 
 
 def test_kernels_before_their_launch_are_no_timeline() -> None:
     found = row("M6", laboratory(recorded=(launches(delay_ns=-50_000),)))
     assert (found.measured, found.outcome) == (0, "differs")
+    assert "0 have no launch in their file and 20 begin before it." in found.why
+
+
+def test_traces_that_a_median_hides_are_counted_and_named() -> None:
+    traces = [replace(launches(linked=linked), name=f"of {linked}") for linked in (20, 20, 20, 10, 0)]
+    found = row("M6", laboratory(recorded=tuple(traces)))
+    assert found.measured == 1
+    assert "2 of the 5 traces lie outside of the range by themselves; the least is 0.0 % (of 0), the most 100.0 %" in (
+        found.why
+    )
 
 
 @pytest.mark.parametrize(("once_ns", "outcome"), [(5 * NS_PER_MS, "holds"), (0, "differs")])
@@ -129,6 +156,35 @@ def test_the_first_step_pays_what_was_planted(once_ns: int, outcome: str) -> Non
     found = row("M7", laboratory(device, operators=planted_models(device, lambda _: 100_000, once_ns=once_ns)))
     assert (found.measured, found.outcome) == (pytest.approx((200_000 + once_ns) / 200_000), outcome)
     assert "While the profiler records, a step takes 300 µs: 50.0 % of a step more" in found.why
+
+
+@pytest.mark.parametrize(
+    ("numbers", "right", "outcome"), [((2, 3, 4), 1.0, "holds"), ((0, 1, 2, 3, 4), 0.6, "differs")]
+)
+def test_a_schedule_leaves_out_the_first_steps_or_does_not(
+    numbers: tuple[int, ...], right: float, outcome: str
+) -> None:
+    device = FakeSync()
+    names = planted_models(device, lambda _: 100_000, once_ns=5 * NS_PER_MS)
+    found = row("M7", laboratory(device, operators=names, scheduled_steps=lambda _: numbers))
+    assert found.outcome == outcome
+    assert [part.measured for part in found.parts][1] == pytest.approx(right)
+    assert f"it recorded {', '.join(map(str, numbers))}." in found.why
+
+
+@pytest.mark.torch
+def test_the_profiler_is_asked_what_a_schedule_records() -> None:
+    torch = pytest.importorskip("torch")
+    called = []
+    assert laboratory_module._scheduled_steps(lambda: called.append(torch.ones(2) + 1)) == (2, 3, 4)
+    assert len(called) == 5
+
+
+@pytest.mark.torch
+def test_the_list_of_autocast_is_torchs_own() -> None:
+    pytest.importorskip("torch")
+    assert laboratory_module._listed("mm", "CPU")
+    assert not laboratory_module._listed("neg", "CUDA")
 
 
 @pytest.mark.parametrize(("recorded_ns", "outcome"), [(300_000, "holds"), (200_000, "differs")])
@@ -146,10 +202,13 @@ def test_a_recorder_without_checks_is_found_out(monkeypatch: pytest.MonkeyPatch)
     lab = laboratory(device, operators=planted(device))
     found = lab.time(lambda: device.run(host_ns=1_000))
     monkeypatch.setattr(Laboratory, "time", lambda *_: found)
-    assert row("M11", lab).outcome == "holds"
+    whole = row("M11", lab)
+    assert whole.outcome == "holds"
+    assert whole.why.startswith("Came out so: no provenance, an empty provenance, ")
     monkeypatch.setattr(measuring, "Measurement", lambda **_: None)
     careless = row("M11", lab)
     assert (careless.measured, careless.outcome) == (pytest.approx(4 / 7), "differs")
+    assert "Came out otherwise: no provenance, an empty provenance, a word for provenance." in careless.why
     monkeypatch.setattr(measuring, "Provenance", lambda **_: None)
     assert row("M11", lab).measured == 0
 
@@ -176,6 +235,9 @@ class TestNumbers:
         as_it_is = row("M8", self.lab())
         lacking = [name for name in ("sum", "softmax", "exp") if name in as_it_is.why.partition("inputs here:")[2]]
         assert as_it_is.why.startswith(f"{round(7 * (as_it_is.measured or 0))} of 7 do so: mm, conv2d")
+        named = replace(self.lab(), listed=lambda name, device: (name, device) == ("exp", "CUDA"))
+        if "exp" in lacking:
+            assert "the list for CPU has none of them and the list for CUDA has exp of them." in row("M8", named).why
         found = row("M8", self.lab(**{name: widened(name) for name in lacking}))
         assert (found.measured or 0) - (as_it_is.measured or 0) == pytest.approx(len(lacking) / 7)
         functional = SimpleNamespace(
@@ -185,6 +247,7 @@ class TestNumbers:
         wide = {name: widened(name) for name in ("sum", "softmax", "exp")}
         listed = row("M8", self.lab(nn=SimpleNamespace(functional=functional), **wide))
         assert (listed.measured, listed.outcome) == (1, "holds")
+        assert "list for CPU" not in listed.why
         low = row("M8", self.lab(mm=lambda a, b: a + b))
         assert (low.measured or 0) < (as_it_is.measured or 0)
 
@@ -192,10 +255,22 @@ class TestNumbers:
     def test_scaling_saves_what_fits_the_scale(self, shift: int, outcome: str) -> None:
         import torch
 
-        assert row("M9", self.lab(exp2=lambda e: torch.exp2(e - shift))).outcome == outcome
+        found = row("M9", self.lab(exp2=lambda e: torch.exp2(e - shift)))
+        assert found.outcome == outcome
+        left = "none" if outcome == "holds" else f"{(found.figures or {})['lost_scaled']:,}"
+        assert found.why.startswith(f"Of 10,000 gradients all are lost as they are, and {left} once scaled.")
 
     @pytest.mark.parametrize(("shift", "outcome"), [(0, "holds"), (100, "differs")])
     def test_bf16_has_a_range_too(self, shift: int, outcome: str) -> None:
         import torch
 
         assert row("M10", self.lab(exp2=lambda e: torch.exp2(e - shift))).outcome == outcome
+
+    def test_a_range_that_is_another_differs(self) -> None:
+        import torch
+
+        found = row("M10", self.lab(bfloat16=torch.float16))
+        assert [part.outcome for part in found.parts] == ["differs", "differs", "holds"]
+        assert (
+            "The least and the largest normal number of bf16 are 6.1e-05 and 6.55e+04, of float32 1.18e-38" in found.why
+        )

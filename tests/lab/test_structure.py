@@ -12,8 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from referee.device.registry import open_device  # noqa: E402
-from referee.lab import structure  # noqa: E402
+from referee.lab import dispatching, structure  # noqa: E402
 from referee.lab.laboratory import Laboratory, Reading  # noqa: E402
+from referee.units import format_ratio  # noqa: E402
 
 from .planted import PLAN, row  # noqa: E402
 
@@ -102,6 +103,16 @@ def test_attention_is_spelled_out_where_there_is_one() -> None:
     assert f"; with a fused attention {found.figures['fused_step']:,}." in found.why
 
 
+@pytest.mark.parametrize(("fused_step", "told"), [(4_000, True), (9_000, False)])
+def test_the_way_that_attention_is_written_is_named_where_it_decides(
+    fused_step: int, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step of 32 layers is above the claim as single operators."""
+    monkeypatch.setattr(structure, "_forward_and_backward", lambda *_: (fused_step // 32, 0))
+    why = row("E4", with_layer(forward=100, differentiable=90)).why
+    assert ("single operators are outside of the claim's range, a fused one is within it" in why) == told
+
+
 @pytest.mark.parametrize(("differentiable", "outcome"), [(200, "differs"), (80, "holds"), (2, "differs")])
 def test_the_operators_of_backward_are_counted(differentiable: int, outcome: str) -> None:
     """Backward needs about five for each multiplication: two products, a reduction, a sum of gradients, a view."""
@@ -109,6 +120,9 @@ def test_the_operators_of_backward_are_counted(differentiable: int, outcome: str
     figures = found.figures or {}
     assert found.measured == figures["backward"] / figures["forward"]
     assert found.outcome == outcome
+    assert found.teaches == (
+        f"A training step issues {format_ratio(1 + found.measured)} the operators of its forward in this layer."
+    )
 
 
 def test_backward_is_of_the_layer_that_e4_counts() -> None:
@@ -130,18 +144,23 @@ def bare(*shape: int, **_: Any) -> Any:
 @pytest.fixture
 def cheap_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a dispatch costs is timed elsewhere; here it is planted."""
-    monkeypatch.setattr(structure, "redispatch", lambda _: Reading(value=90.0, low=80.0, high=100.0))
+    monkeypatch.setattr(dispatching, "redispatch", lambda _: Reading(value=90.0, low=80.0, high=100.0))
 
 
 def test_the_order_is_read_off_the_dispatcher() -> None:
     assert row("E9", lab()).outcome == "holds"
     found = row("E9", lab(autocast=without_autocast))
-    assert (found.measured, found.outcome) == (0.5, "differs")
+    assert (found.measured, found.outcome) == (pytest.approx(4 / 9), "differs")
     assert "Autocast" not in found.why
+    assert "Came out otherwise: autocast above autograd, " in found.why
     one_side = lab(add=lambda a, b: torch.add(a, b) if a.requires_grad else torch.add(a, b).detach())
-    assert row("E9", one_side).measured == pytest.approx(5 / 6)
+    assert row("E9", one_side).measured == pytest.approx(8 / 9)
     deaf = lab(mm=lambda a, b: torch.mm(a, b).requires_grad_())
     assert (row("E9", deaf).measured or 0) < 1
+    interpreted = lab(compile=lambda *_, **__: lambda a, b: a)
+    assert "Came out otherwise: a compiled matmul is cast by autocast." in row("E9", interpreted).why
+    as_it_was = SimpleNamespace(functionalize=lambda function: function)
+    assert "Came out otherwise: functionalisation turns" in row("E9", lab(func=as_it_was)).why
 
 
 @pytest.mark.usefixtures("cheap_dispatch")
@@ -162,14 +181,19 @@ def test_the_kernels_on_the_way_are_counted() -> None:
 def test_the_cost_of_a_dispatch_is_held_against_the_claim(
     ns: float, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(structure, "redispatch", lambda _: Reading(value=ns, low=ns, high=ns))
+    monkeypatch.setattr(dispatching, "redispatch", lambda _: Reading(value=ns, low=ns, high=ns))
     found = row("E10", lab())
     assert (f"is {side} the " in found.why) == (side != "within")
     assert found.outcome == ("holds" if side == "within" else "differs")
 
 
 def test_nodes_per_operator_follow_the_operator() -> None:
-    assert row("E11", lab()).measured == 1
+    found = row("E11", lab())
+    assert (found.measured, found.outcome) == (1, "holds")
+    assert [(part.measured, part.outcome) for part in found.parts] == [(2, "holds")]
+    squares = row("E11", lab(mul=lambda a, b: torch.exp(a)))
+    assert [(part.measured, part.outcome) for part in squares.parts] == [(1, "differs")]
+    assert squares.outcome == "differs"
     twice = lab(mul=lambda a, b: torch.mul(torch.mul(a, b), b))
     assert row("E11", twice).outcome == "differs"
 

@@ -62,6 +62,12 @@ def filling(trace: Trace, works: Sequence[Work], details: Details) -> Filling:
     )
 
 
+def small_kernels(trace: Trace, details: Details) -> RowNumbers:
+    """The kernels that have no more blocks than their device has multiprocessors, of those whose row states them."""
+    shapes = _shapes(trace, details)
+    return shapes.rows[shapes.blocks_per_sm <= 1]
+
+
 def with_shapes(trace: Trace, kernels: Sequence[TopKernel], details: Details) -> tuple[TopKernel, ...]:
     """The kernels with their blocks per multiprocessor, tail and occupancy where rows state launch shapes."""
     shapes = _shapes(trace, details)

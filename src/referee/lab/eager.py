@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import inf
@@ -12,18 +12,26 @@ from referee.anatomy.stages import LAYERS
 from referee.anatomy.tape import read_tape
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.errors import CannotTell
-from referee.lab.claims.claim import RESOLVED_NS, US
+from referee.lab.claims.claim import MORE_THAN_NOTHING, US
 from referee.lab.claims.diagnosing import BARELY
-from referee.lab.claims.operators import AT_ONCE_FRAC, CONTENTION_NS, PIPELINE_US, REFERENCES
-from referee.lab.laboratory import Laboratory, Part, Reading, estimated, in_turn, spread
+from referee.lab.claims.operators import (
+    AT_ONCE_FRAC,
+    CONTENTION_NS,
+    COURSE_EACH_US,
+    PIPELINE_US,
+    REFERENCES,
+    ROUNDED_US,
+)
+from referee.lab.laboratory import Laboratory, Part, Reading, estimated, in_turn, spread, told
 from referee.lab.measuring import timed
 from referee.records.anatomy import Variant
 from referee.records.finding import Scalar
-from referee.units import format_bytes, format_frac, format_ns, format_ratio
+from referee.units import format_bytes, format_frac, format_ns, format_range_ns, format_ratio
 
 _THOUSAND = 1_000
-_CYCLE_NS = 0.2
-"""One cycle of a core at 5 GHz, which is faster than most run."""
+_ELEMENTS, _MANY = (16, 256, 4_096, 65_536), 1 << 20
+_MOSTLY = 0.5
+"""More than half."""
 
 
 def call(lab: Laboratory, source: str, **names: Any) -> Timed:
@@ -38,10 +46,39 @@ def amid_others(lab: Laboratory) -> Reading:
     stages = _stages(lab)
     figures: dict[str, Scalar] = {f"{name} (ns)": part.value for name, part in stages.items() if part.value is not None}
     jump = stages["keys and jump"]
-    note = ""
+    note = _shorter(tuple(stages.values()))
     if jump.low is not None and jump.low <= 0:
-        note = "Keys and jump is too short for this clock: its interval reaches zero."
-    return replace(found, note=note, figures=figures, parts=tuple(stages.values()))
+        note = told(note, "Keys and jump is too short for this clock: its interval reaches zero.")
+    note = told(note, _sum_of_stages(lab, stages))
+    teaches = f"An add of 8 elements takes {format_ns(found.value)} on this core, most of it before it computes."
+    whole = lab.anatomy().whole_ns
+    if not whole or sum(part.value or 0.0 for part in stages.values()) < _MOSTLY * whole:
+        teaches = f"An add of 8 elements takes {format_ns(found.value)} on this core."
+    return replace(found, note=note, figures=figures, parts=tuple(stages.values()), teaches=teaches)
+
+
+def _shorter(stages: Sequence[Part]) -> str:
+    """How many stages are shorter or longer than the course has them: where its sum and this one part."""
+    known = [(part, part.low, part.high) for part in stages if part.low is not None and part.high is not None]
+    below = sum(high < part.claimed_low for part, _, high in known)
+    above = sum(low > part.claimed_high for part, low, _ in known)
+    if not below + above:
+        return ""
+    return f"Of the {len(known)} stages timed {below} are shorter than the course has them and {above} longer."
+
+
+def _sum_of_stages(lab: Laboratory, stages: Mapping[str, Part]) -> str:
+    """How the stages in their own loop add up to the call in that loop; the row's number is taken amid others."""
+    anatomy = lab.anatomy()
+    known = [part.value for part in stages.values() if part.value is not None]
+    if anatomy.whole_ns is None or not known:
+        return ""
+    rest = anatomy.whole_ns - sum(known)
+    return (
+        f"These stages add to {format_ns(sum(known))}; the whole add took {format_ns(anatomy.whole_ns)} in the loop "
+        f"they were taken in, so that {format_ns(rest)} are the kernel and what no stage explains. The row's number is "
+        "larger where other operators in between make the same call dearer (E19)."
+    )
 
 
 _COURSE_NAMES = dict(
@@ -65,9 +102,10 @@ _COURSE_NAMES = dict(
 def _stages(lab: Laboratory) -> dict[str, Part]:
     """The anatomy's stages added up under the course's names; a CPU has no launch."""
     found = {
-        name: Part(name=name, claimed_low=low * US, claimed_high=high * US)
+        name: Part(name=name, claimed_low=(low - by) * US, claimed_high=(high + by) * US)
         for name, (low, high) in PIPELINE_US.items()
         if name != "launch"
+        for by in (ROUNDED_US if low == high else 0.0,)
     }
     for stage in lab.anatomy().stages:
         name = "parsing and overloads" if stage.name == "argument parsing" else _COURSE_NAMES[stage.layer]
@@ -112,8 +150,7 @@ def _hot_and_cold(lab: Laboratory) -> tuple[Reading, Reading]:
 
 
 def thousand(lab: Laboratory) -> Reading:
-    """E3. At two sizes that both are small, so that what does not depend on the size is seen."""
-    small, larger = lab.operators.randn(16), lab.operators.randn(256)
+    """E3. At several sizes; and, without any arithmetic, at two that are far apart."""
 
     def chain(x: Any) -> Callable[[], Any]:
         def step() -> Any:
@@ -124,9 +161,21 @@ def thousand(lab: Laboratory) -> Reading:
 
         return step
 
-    first, second = timed(lab.time(chain(small))), timed(lab.time(chain(larger)))
+    def views(x: Any) -> Callable[[], Any]:
+        def step() -> Any:
+            y = x
+            for _ in range(_THOUSAND):
+                y = lab.operators.detach(y)
+            return y
+
+        return step
+
+    taken = {size: timed(lab.time(chain(lab.operators.randn(size)))) for size in _ELEMENTS}
+    few, many = _ELEMENTS[0], _MANY
+    bare = [timed(lab.time(views(lab.operators.randn(size)))) for size in (few, many)]
+    first, second = bare
     part = Part(
-        name="with sixteen times the elements, over that",
+        name=f"issuing alone, {many:,} elements over {few}",
         value=second.value / first.value,
         low=second.low / first.high,
         high=second.high / first.low,
@@ -134,10 +183,19 @@ def thousand(lab: Laboratory) -> Reading:
         claimed_high=BARELY,
         unit="ratio",
     )
-    figures: dict[str, Scalar] = {"16_elements_ns": first.value, "256_elements_ns": second.value}
-    each, of_larger = (format_ns(found.value / _THOUSAND) for found in (first, second))
-    note = f"{each} an operator on 16 elements, {of_larger} on 256."
-    return replace(first, note=note, figures=figures, parts=(part,))
+    figures: dict[str, Scalar] = {f"{size}_elements_ns": found.value for size, found in taken.items()}
+    each = ", ".join(f"{format_ns(found.value / _THOUSAND)} on {size:,}" for size, found in taken.items())
+    issued = " and ".join(format_ns(found.value / _THOUSAND) for found in bare)
+    here = taken[few]
+    low, high = (US * end for end in PIPELINE_US["launch"])
+    left = format_range_ns(COURSE_EACH_US * US - high, COURSE_EACH_US * US - low)
+    note = (
+        f"An add takes {each} elements: on a CPU the same thread does the arithmetic, which grows. A detach, which "
+        f"computes nothing, takes {issued} on {few} and {many:,}. The course's {COURSE_EACH_US:.3g} µs for an operator "
+        f"have a launch of {format_range_ns(low, high)} in them (E1), which is not here; that leaves {left}, and it is "
+        f"{format_ns(here.value / _THOUSAND)} here."
+    )
+    return replace(here, note=note, figures=figures, parts=(part,))
 
 
 def tape_cost(lab: Laboratory) -> Reading:
@@ -153,7 +211,14 @@ def tape_cost(lab: Laboratory) -> Reading:
     kept = _kept_bytes(model(few), few, model)
     if kept is not None:
         note += f" The tape of the small layers holds {format_bytes(kept)} until backward or until its output dies."
-    return replace(small, note=note, figures={**small.figures, "larger_frac": large.value, "tape_bytes": kept})
+    teaches = (
+        f"What a tape costs depends on the work beside it: {format_frac(small.value)} of a step of small layers here, "
+        f"{format_frac(large.value)} of a layer that is work."
+    )
+    if large.high >= small.low:
+        teaches = ""
+    figures = {**small.figures, "larger_frac": large.value, "tape_bytes": kept}
+    return replace(small, note=note, figures=figures, teaches=teaches)
 
 
 def _kept_bytes(output: Any, x: Any, model: Any) -> int | None:
@@ -172,12 +237,24 @@ def per_argument(lab: Laboratory) -> Reading:
     (found,) = lab.pairs((Pair("two more arguments", three, one),))
     anatomy = lab.anatomy()
     alone, low, high = anatomy.per_tensor_ns, anatomy.per_tensor_low_ns, anatomy.per_tensor_high_ns
-    note = "" if alone is None else f"Of that {format_ns(alone)} for the key set alone, by calls that compute nothing."
-    if high is not None and high < _CYCLE_NS:
-        note += f" That is less than a core's clock cycle ({format_ns(_CYCLE_NS)} at 5 GHz): no cost that shows."
+    whole = found.point / 2
+    note = teaches = ""
+    if alone is not None and low is not None and high is not None:
+        note = f"The key set alone takes {format_ns(alone)} for each further tensor, by calls that compute nothing."
+        if low > 0 and found.low > 0:
+            share = alone / whole
+            rest = " The rest is what else an argument costs: parsing, checks, set-up." if share < _MOSTLY else ""
+            note += f" That is {format_frac(share)} of the {format_ns(whole)}.{rest}"
+            teaches = (
+                f"A further tensor adds {format_ns(whole)} to a call; {format_ns(alone)} of that is the key set, which "
+                f"grows with the arguments and {'is little beside the rest' if share < _MOSTLY else 'is most of it'}."
+            )
     figures: dict[str, Scalar] = {} if alone is None else {"key_set_alone_ns": alone}
-    part = Part(name="the key set alone", value=alone, low=low, high=high, claimed_low=RESOLVED_NS, claimed_high=inf)
+    part = Part(
+        name="the key set alone", value=alone, low=low, high=high, claimed_low=MORE_THAN_NOTHING, claimed_high=inf
+    )
     return Reading(
+        teaches=teaches if found.low > 0 else "",
         value=found.point / 2,
         low=found.low / 2,
         high=found.high / 2,

@@ -57,7 +57,7 @@ class Part:
     unit: str = "ns"
     below: str = ""
     above: str = ""
-    """What is likely the reason where the figure lies outside."""
+    """What may be the reason where the figure lies outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +73,18 @@ class Reading:
     parts: tuple[Part, ...] = ()
     taken: str = ""
     """How often: ``812 blocks of 40 calls``."""
-    untested: str = ""
-    """What this run left untested, where that is not so of every run."""
+    untested: Mapping[str, str] = field(default_factory=dict)
+    """Parts of the claim that this run left untested, each with the reason, where that is not so of every run."""
+    teaches: str = ""
+    """What it teaches, where that is a matter of the figures."""
+    each: tuple[tuple[str, float], ...] = ()
+    """The number of each trace, where the reading is the median over them."""
 
 
 _RECORDED_STEPS = 50
+_STEP = "lab step "
+WAITED, ACTIVE = 2, 3
+"""Steps that the schedule tried here leaves out, and steps that it records."""
 
 
 def _recorded_steps_ns(step: Callable[[], object], device: Device) -> list[int]:
@@ -91,6 +98,35 @@ def _recorded_steps_ns(step: Callable[[], object], device: Device) -> list[int]:
             device.settle(step())
             times.append(device.now_ns() - start_ns)
     return times[_RECORDED_STEPS:]
+
+
+def _scheduled_steps(step: Callable[[], object]) -> tuple[int, ...]:
+    """The numbers of the steps that torch's profiler records under a schedule which leaves out the first two."""
+    profiler = load_torch().profiler
+    plan = profiler.schedule(wait=1, warmup=WAITED - 1, active=ACTIVE, repeat=1)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    names: list[str] = []
+
+    def keep(recording: Any) -> None:
+        names.extend(str(event.name) for event in recording.events())
+
+    activities = [profiler.ProfilerActivity.CPU]
+    with profiler.profile(activities=activities, schedule=plan, on_trace_ready=keep) as recording:
+        for number in range(WAITED + ACTIVE):
+            with profiler.record_function(f"{_STEP}{number}"):
+                step()
+            recording.step()
+    return tuple(sorted({int(name.removeprefix(_STEP)) for name in names if name.startswith(_STEP)}))
+
+
+def _listed(operator: str, device: str) -> bool:
+    """Whether autocast on ``device`` (``CPU``, ``CUDA``) has a kernel of its own for an operator, in any overload."""
+    torch = load_torch()
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{operator}")
+    names = (f"{schema.name}.{schema.overload_name}".rstrip(".") for schema in schemas)
+    known = (name for name in names if torch._C._dispatch_has_kernel(name))
+    return any(has(name, f"Autocast{device}") for name in known)
 
 
 def _replaying(step: Callable[[], object], device: str) -> Callable[[], object]:
@@ -112,6 +148,10 @@ class Laboratory:
     """The anatomy of one operator's call."""
     recorded_steps_ns: Callable[[Callable[[], object], Device], list[int]] = _recorded_steps_ns
     """What single steps take while the profiler records them."""
+    scheduled_steps: Callable[[Callable[[], object]], tuple[int, ...]] = _scheduled_steps
+    """The numbers, from 0, of the steps that the profiler records where a schedule leaves out the first."""
+    listed: Callable[[str, str], bool] = _listed
+    """Whether an operator is on the list of autocast for a kind of device."""
     mix: Callable[[], Mix] = make_mix
     """The other operators amid which a cold figure is taken."""
     replaying: Callable[..., Callable[[], object]] = _replaying
@@ -194,4 +234,11 @@ def counted(value: float, **figures: Scalar) -> Reading:
 
 def share(checks: Mapping[str, bool]) -> Reading:
     """The share of checks that came out true, each named with its outcome."""
-    return counted(sum(checks.values()) / len(checks), **checks)
+    true, false = (", ".join(name for name, held in checks.items() if held is way) for way in (True, False))
+    words = [f"Came out so: {true}." if true else "", f"Came out otherwise: {false}." if false else ""]
+    return replace(counted(sum(checks.values()) / len(checks), **checks), note=" ".join(filter(None, words)))
+
+
+def told(*sentences: str) -> str:
+    """Those sentences that say something, as one text."""
+    return " ".join(filter(None, sentences))

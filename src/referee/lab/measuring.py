@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, cast
@@ -12,7 +12,8 @@ import numpy as np
 from referee.bench.warmup import first_call
 from referee.device.protocol import Device
 from referee.errors import CannotTell, EnvironmentLacks, ProvenanceError
-from referee.lab.laboratory import Laboratory, Part, Reading, blocks_of, counted, share
+from referee.lab.claims.measuring import COURSE_NS
+from referee.lab.laboratory import ACTIVE, WAITED, Laboratory, Part, Reading, blocks_of, counted, share
 from referee.precision.formats import BFLOAT16, FLOAT16, Magnitudes
 from referee.records.measurement import Measurement
 from referee.records.provenance import Provenance
@@ -22,6 +23,13 @@ from referee.units import format_frac, format_ns
 _SIDE = 256
 _COVERED = 0.95
 """A clock that waited shows all of the device's own time; its marks may hold a little of the host's pace."""
+
+_SPREAD = 0.5
+"""What spreads thin is gone for the most part: at least half."""
+
+_WIDTH, _ROWS = 512, 64
+_FLOPS = 2 * _ROWS * _WIDTH * _WIDTH
+_MOSTLY = 0.5
 
 _LEAST_SKEW = 1.02
 """A step that recording lengthens by less is not skewed."""
@@ -79,10 +87,10 @@ def asynchronous(lab: Laboratory) -> Reading:
 def lazy(lab: Laboratory) -> Reading:
     """M3. On XLA where it is here, else on torch's own lazy tensors."""
     try:
-        device, untested = lab.open("xla"), ""
+        device, untested = lab.open("xla"), {}
     except EnvironmentLacks:
         device = lab.open("lazy")
-        untested = "XLA itself: the number is from PyTorch's own lazy backend; make test-xla has the bridge."
+        untested = {"XLA itself": "the number is from PyTorch's own lazy backend; make test-xla has the bridge"}
     found = unwaited(lab, device)
     return replace(found, note=f"Taken on the device {device.name}. {found.note}", untested=untested)
 
@@ -95,14 +103,31 @@ def amortised(lab: Laboratory) -> Reading:
     if single_ns is None or found.median_ns is None or found.ci_low_ns is None or found.ci_high_ns is None:
         raise CannotTell("The two clocks could not both be read.")
     calls = found.provenance.value("method.calls_per_block")
+    issuing_ns = found.clocks.enqueue_ns or found.median_ns
+    saved_ns = single_ns - found.median_ns
+    spread = Part(
+        name="the share of a call's own cost that this saves",
+        value=saved_ns / issuing_ns,
+        low=(single_ns - found.ci_high_ns) / issuing_ns,
+        high=(single_ns - found.ci_low_ns) / issuing_ns,
+        claimed_low=_SPREAD,
+        claimed_high=inf,
+        unit="frac",
+    )
+    note = (
+        f"One call with a clock and a wait of its own takes {format_ns(single_ns)}; in blocks of n = {calls} calls "
+        f"each takes {format_ns(found.median_ns)}. So {format_ns(saved_ns)} are saved of the {format_ns(issuing_ns)} "
+        "that issuing a call costs."
+    )
+    if saved_ns < _SPREAD * issuing_ns:
+        note += " Most of the dispatch is paid at every call all the same; what many calls share is clock and wait."
     return Reading(
         value=single_ns / found.median_ns,
         low=single_ns / found.ci_high_ns,
         high=single_ns / found.ci_low_ns,
-        note=f"One call with a clock and a wait of its own takes {format_ns(single_ns)}; in blocks of n = {calls} "
-        f"calls each takes {format_ns(found.median_ns)}. Dispatch is paid on every call (a device may hide it "
-        "behind the kernel before); what spreads is the clock and the wait (on a CPU, which has no wait, the clock).",
+        note=note,
         figures={"per_call_ns": single_ns, "amortised_ns": found.median_ns, "n": calls},
+        parts=(spread,),
         taken=blocks_of(found),
     )
 
@@ -110,8 +135,17 @@ def amortised(lab: Laboratory) -> Reading:
 def linear(lab: Laboratory) -> Reading:
     """M5."""
     torch = lab.operators
-    layer, x = torch.nn.Linear(512, 512), torch.randn(64, 512)
-    return timed(lab.time(lambda: layer(x)))
+    layer, x = torch.nn.Linear(_WIDTH, _WIDTH), torch.randn(_ROWS, _WIDTH)
+    least, one = torch.nn.Linear(1, 1), torch.randn(1, 1)
+    found, issuing = timed(lab.time(lambda: layer(x))), timed(lab.time(lambda: least(one)))
+    share = issuing.value / found.value
+    note = (
+        f"Its arithmetic, {_FLOPS / 1e6:.1f} million FLOP, comes to {_FLOPS / found.value:.3g} a nanosecond; 0.142 ms "
+        f"would be {_FLOPS / COURSE_NS:.3g}. A layer of 1 × 1 takes {format_ns(issuing.value)}, "
+        f"{format_frac(share)} of "
+        f"that: it is the {'issuing' if share > _MOSTLY else 'arithmetic'} that sets the time here."
+    )
+    return replace(found, note=note, figures={**found.figures, "one_by_one_ns": issuing.value})
 
 
 def timed(found: Measurement) -> Reading:
@@ -154,15 +188,29 @@ def first_steps(lab: Laboratory) -> Reading:
         claimed_high=inf,
         unit="ratio",
     )
+    numbers = lab.scheduled_steps(step)
+    planned = tuple(range(WAITED, WAITED + ACTIVE))
+    right = sum((number in numbers) == (number in planned) for number in range(WAITED + ACTIVE)) / (WAITED + ACTIVE)
+    kept = Part(
+        name="steps that a schedule treats as planned",
+        value=right,
+        low=right,
+        high=right,
+        claimed_low=1.0,
+        claimed_high=1.0,
+        unit="frac",
+    )
     return Reading(
         value=first.ns / steady.value,
         low=first.ns / steady.high,
         high=first.ns / steady.low,
         note=f"The first step took {format_ns(first.ns)}, a steady one {format_ns(steady.value)}. While the profiler "
         f"records, a step takes {format_ns(recorded.point)}: {format_frac(recorded.point / steady.value - 1)} of a "
-        f"step more, on every step without a schedule ({len(recorded_ns)} recorded steps).",
+        f"step more, on every step without a schedule ({len(recorded_ns)} recorded steps). Of {WAITED + ACTIVE} steps, "
+        f"numbered from 0, under a schedule that leaves out {WAITED} and records {ACTIVE}, it recorded "
+        f"{', '.join(map(str, numbers)) or 'none'}.",
         figures={"first_ns": first.ns, "steady_ns": steady.value, "recorded_step_ns": recorded.point},
-        parts=(skew,),
+        parts=(skew, kept),
         taken=f"one first call; {steady.taken} of steady ones",
     )
 
@@ -190,7 +238,15 @@ def autocast(lab: Laboratory) -> Reading:
     note = f"{len(passed)} of {len(checks)} do so: {', '.join(passed) or 'none'}."
     if against:
         note += f" These run in the dtype of their inputs here: {', '.join(against)}."
+        note += _by_the_lists(lab, against)
     return replace(share(checks), note=note)
+
+
+def _by_the_lists(lab: Laboratory, against: Sequence[str]) -> str:
+    """What the dispatcher's own table says of these: which device's autocast has a kernel for them."""
+    listed = {device: [name for name in against if lab.listed(name, device)] for device in ("CPU", "CUDA")}
+    words = [f"the list for {device} has {', '.join(names) or 'none'} of them" for device, names in listed.items()]
+    return f" By torch's own table {' and '.join(words)}."
 
 
 def _tiny_gradients(lab: Laboratory) -> Any:
@@ -224,7 +280,19 @@ def lost_in_bf16(lab: Laboratory) -> Reading:
     magnitudes = Magnitudes()
     magnitudes.add(gradients)
     lost = magnitudes.cast(BFLOAT16).zeros
-    return counted(lost / gradients.size, lost=lost)
+    bf16, float32 = (lab.operators.finfo(dtype) for dtype in (lab.operators.bfloat16, lab.operators.float32))
+    note = f"The least and the largest normal number of bf16 are {bf16.smallest_normal:.3g} and {bf16.max:.3g}, of "
+    note += f"float32 {float32.smallest_normal:.3g} and {float32.max:.3g}."
+    parts = (
+        _exact("bf16's least normal number, over float32's", bf16.smallest_normal / float32.smallest_normal, 1.0, 1.0),
+        _exact("bf16's largest number, over float32's", bf16.max / float32.max, 0.99, 1.0),
+        _exact("bf16's step from 1 to the next number, over float32's", bf16.eps / float32.eps, 2.0, inf),
+    )
+    return replace(counted(lost / gradients.size, lost=lost), note=note, parts=parts)
+
+
+def _exact(name: str, value: float, low: float, high: float) -> Part:
+    return Part(name=name, value=value, low=value, high=value, claimed_low=low, claimed_high=high, unit="ratio")
 
 
 def provenance(lab: Laboratory) -> Reading:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from math import comb
 
 import numpy as np
 
-from referee.errors import CannotTell
+from referee.analysis.occupancy import small_kernels
+from referee.analysis.study import DETAILED_EVENTS
 from referee.graph.work import work_by_device
-from referee.lab.claims.diagnosing import FEW_NS
 from referee.lab.claims.measuring import ENDED_FRAC
-from referee.lab.claims.operators import GRAPH_NS
-from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, counted
-from referee.stats.interval import median_interval
+from referee.lab.claims.operators import GRAPH_NS, RECOVERABLE
+from referee.lab.laboratory import Laboratory, Part, Reading, Recorded
+from referee.lab.over_traces import over_traces, typical
 from referee.stats.summary import FloatArray
 from referee.trace.columns import CALL_KINDS, NONE, Kind
+from referee.trace.details import read_details
 from referee.units import format_frac, format_ns
 
+_PROFILED = (
+    "a recorded call holds the profiler's own part, of unknown length, so that the call itself took less and the "
+)
+"interval begins at nothing"
 _ELEMENTWISE = re.compile(r"elementwise", re.IGNORECASE)
 _LAUNCH, _GRAPH = re.compile(r"^cu(da)?Launch(Cooperative)?Kernel"), re.compile(r"^cu(da)?GraphLaunch")
 """CUDA's own calls: the claim names one, and other vendors' cost something else."""
@@ -34,63 +38,6 @@ _LOSSES = {
 }
 """The claim's three losses, and where a trace's report has them."""
 
-_MOST_VALUES = 20_000
-_TAIL = 0.025
-_ENOUGH_TRACES = 6
-"""The median of fewer has no interval of 95 %."""
-
-
-def _typical(values: Sequence[tuple[Recorded, FloatArray]], what: str) -> Reading:
-    """The median value: of one trace with its interval, of several as the median of their medians."""
-    known = [(one, part) for one, part in values if part.size]
-    if len(known) != 1:
-        return _over_traces([(one, float(np.median(part))) for one, part in known], what)
-    (one, part), *_ = known
-    found = median_interval(part[:_MOST_VALUES])
-    figures = {"values": int(part.size)}
-    return Reading(
-        value=found.point,
-        low=found.low,
-        high=found.high,
-        sources=(one.name,),
-        figures=figures,
-        taken=f"{part.size:,} rows of one trace",
-    )
-
-
-def _over_traces(values: Sequence[tuple[Recorded, float | None]], what: str) -> Reading:
-    """The median over traces with its interval; of a few, from the least to the most of them."""
-    known = [(one, value) for one, value in values if value is not None]
-    if not known:
-        raise CannotTell(f"None of the traces has {what}.")
-    numbers = np.array([value for _, value in known], dtype=np.float64)
-    least, most = float(numbers.min()), float(numbers.max())
-    low, high = least, most
-    if numbers.size >= _ENOUGH_TRACES:
-        low, high = _order_interval(np.sort(numbers))
-    return Reading(
-        value=float(np.median(numbers)),
-        low=low,
-        high=high,
-        sources=tuple(one.name for one, _ in known),
-        figures={"traces": len(known), "least": least, "most": most},
-        taken=f"{len(known)} traces" if len(known) > 1 else "one trace",
-    )
-
-
-def _order_interval(ordered: FloatArray) -> tuple[float, float]:
-    """The 95 % interval of the median of independent numbers: the ranks that a fair coin leaves out with 2.5 % each.
-
-    Traces are samples of their own; they are not neighbours in a series, as blocks of one measurement are.
-    """
-    n = ordered.size
-    below, rank = 0.0, 0
-    while below + comb(n, rank) / 2**n <= _TAIL:
-        below += comb(n, rank) / 2**n
-        rank += 1
-    rank = max(0, rank - 1)
-    return float(ordered[rank]), float(ordered[n - 1 - rank])
-
 
 def unfinished(lab: Laboratory) -> Reading:
     """M2. The share of linked kernels that ended after their launch call had returned."""
@@ -101,7 +48,7 @@ def unfinished(lab: Laboratory) -> Reading:
         linked = sum(int(work.linked.sum()) for work in works)
         return late / linked if linked else None
 
-    found = _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
+    found = over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
     mended = _synchronised(lab)
     ended = format_frac(mended.value)
     known = f"When a synchronise returned, {ended} of the kernels launched before it had ended."
@@ -120,7 +67,7 @@ def _synchronised(lab: Laboratory) -> Part:
     values = [(recorded, _ended(recorded)) for recorded in lab.recorded]
     if all(value is None for _, value in values):
         return part
-    found = _over_traces(values, "a synchronise")
+    found = over_traces(values, "a synchronise")
     return replace(part, value=found.value, low=found.low, high=found.high)
 
 
@@ -150,43 +97,67 @@ def linked(lab: Laboratory) -> Reading:
         before = sum(int((work.launch_start_ns <= work.start_ns)[work.linked].sum()) for work in works)
         return before / rows if rows else None
 
-    return _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row")
+    found = over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row")
+    works = [work for recorded in lab.recorded for work in work_by_device(recorded.trace)]
+    rows, known = sum(work.rows.size for work in works), sum(int(work.linked.sum()) for work in works)
+    late = sum(int((work.launch_start_ns > work.start_ns)[work.linked].sum()) for work in works)
+    note = (
+        f"Of {rows:,} device rows in all, {rows - known:,} have no launch in their file and {late:,} begin before it."
+    )
+    return replace(found, note=note)
 
 
 def elementwise(lab: Laboratory) -> Reading:
-    """E2."""
+    """E2. Small: no more blocks than multiprocessors, so that one more would need no further room."""
+    values = [(recorded, *_elementwise(recorded)) for recorded in lab.recorded]
+    found = typical([(recorded, small) for recorded, small, _ in values], "an elementwise kernel with its blocks")
+    count = sum(small.size for _, small, _ in values)
+    every = typical([(recorded, sizes) for recorded, _, sizes in values], "an elementwise kernel")
+    total = sum(sizes.size for _, _, sizes in values)
+    note = (
+        f"{count:,} of {total:,} elementwise kernels are known to be small. Those of any size take "
+        f"{format_ns(every.value)} in the median ({every.taken})."
+    )
+    return replace(found, note=note)
 
-    def one(recorded: Recorded) -> FloatArray:
-        rows, names = recorded.trace.rows, recorded.trace.names
-        kernels = rows.of(Kind.KERNEL)
-        codes = {code for code, name in enumerate(names) if _ELEMENTWISE.search(name)}
-        chosen = kernels[np.isin(rows.name[kernels], list(codes))]
-        return np.asarray(rows.end_ns[chosen] - rows.start_ns[chosen], dtype=np.float64)
 
-    return _typical([(recorded, one(recorded)) for recorded in lab.recorded], "an elementwise kernel")
+def _elementwise(recorded: Recorded) -> tuple[FloatArray, FloatArray]:
+    """How long the small elementwise kernels of a trace took, and all of them."""
+    trace = recorded.trace
+    codes = [code for code, name in enumerate(trace.names) if _ELEMENTWISE.search(name)]
+    kernels = trace.rows.of(Kind.KERNEL)
+    chosen = kernels[np.isin(trace.rows.name[kernels], codes)]
+    lasted_ns = np.asarray(trace.rows.end_ns - trace.rows.start_ns, dtype=np.float64)
+    if trace.events > DETAILED_EVENTS:
+        return np.empty(0), lasted_ns[chosen]
+    fits = small_kernels(trace, read_details(trace))
+    return lasted_ns[np.intersect1d(chosen, fits)], lasted_ns[chosen]
 
 
 def launch_calls(lab: Laboratory) -> Reading:
-    """E7. Calls that launched a kernel; those that replayed a graph apart."""
-    found = _typical([(recorded, _calls(recorded, _LAUNCH)) for recorded in lab.recorded], "a launch by CUDA")
+    """E7. Calls that launched a kernel; those that replayed a graph apart. Both hold the profiler's own part."""
+    found = typical([(recorded, _calls(recorded, _LAUNCH)) for recorded in lab.recorded], "a launch by CUDA")
+    found = replace(found, low=0.0)
     low, high = GRAPH_NS
     part = Part(name="launching a whole graph", claimed_low=low, claimed_high=high)
+    known = f"As recorded, launching a kernel took {format_ns(found.value)} in the median; {_PROFILED}."
     replays = [(recorded, calls) for recorded in lab.recorded if (calls := _calls(recorded, _GRAPH)).size]
     if not replays:
-        return replace(found, parts=(part,))
-    graph = _typical(replays, "a graph launch")
-    part = replace(part, value=graph.value, low=graph.low, high=graph.high, above=_dear_graphs(replays))
-    note = f"Launching a whole graph took {format_ns(graph.value)} in the median, {_where(replays)}."
+        return replace(found, note=known, parts=(part,))
+    graph = typical(replays, "a graph launch")
+    part = replace(part, value=graph.value, low=0.0, high=graph.high)
+    note = (
+        f"{known} Launching a whole graph took {format_ns(graph.value)}, {_where(replays)}, of {_sizes(replays)}: a "
+        "profiler's part grows with what a graph launches."
+    )
     return replace(found, note=note, figures={**found.figures, "graph_launch_ns": graph.value}, parts=(part,))
 
 
-def _dear_graphs(replays: Sequence[tuple[Recorded, FloatArray]]) -> str:
-    """What likely makes a recorded graph launch dear: the profiler's part, and that one trace may be all there is."""
+def _sizes(replays: Sequence[tuple[Recorded, FloatArray]]) -> str:
+    """How many rows a graph launch of these traces put on a device."""
     sizes = [_rows_each(recorded) for recorded, _ in replays]
     least, most = min(int(each.min()) for each in sizes), max(int(each.max()) for each in sizes)
-    each = f"{least:,} to {most:,} rows" if least != most else f"{least:,} row{'' if least == 1 else 's'}"
-    one = "; and one trace has them all" if len(replays) == 1 else ""
-    return f"the profiler's part, which grows with what a graph launches ({each} each){one}"
+    return f"{least:,} to {most:,} rows each" if least != most else f"{least:,} row{'' if least == 1 else 's'} each"
 
 
 def _rows_each(recorded: Recorded) -> FloatArray:
@@ -217,118 +188,51 @@ def _calls(recorded: Recorded, name: re.Pattern[str]) -> FloatArray:
 
 
 def recoverable(lab: Laboratory) -> Reading:
-    """E17. The three losses together, over the window."""
+    """E17. The three losses together, over the window; and each by itself."""
 
     def one(recorded: Recorded) -> float | None:
-        losses, window_ns = recorded.report.losses, recorded.report.totals.window_ns
-        parts = (losses.per_op_overhead, losses.memory_traffic, losses.allocator)
-        known = [loss.recoverable_ns for loss in parts if loss.recoverable_ns is not None]
-        return sum(known) / window_ns if known and window_ns else None
+        known = [share for name in _LOSSES if (share := _priced(recorded, name)) is not None]
+        return sum(known) if known else None
 
-    found = _over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a loss that could be priced")
-    return replace(found, note=_split(lab.recorded))
-
-
-def _split(traces: Sequence[Recorded]) -> str:
-    """Each loss by itself: the median over the traces that priced it, and how many these are."""
-    words = []
-    for name, field in _LOSSES.items():
-        priced = [
-            loss.recoverable_ns / recorded.report.totals.window_ns
-            for recorded in traces
-            if (loss := getattr(recorded.report.losses, field)).recoverable_ns is not None
-            and recorded.report.totals.window_ns
-        ]
-        median = format_frac(float(np.median(priced))) if priced else "n/a"
-        by = f"{len(priced)} trace{'' if len(priced) == 1 else 's'}"
-        words.append(f"{name} {median} (median of {by})" if priced else f"{name} priced by none")
-    return f"By loss: {', '.join(words)}."
-
-
-def any_against_weighted(lab: Laboratory) -> Reading:
-    """D1."""
-
-    def one(recorded: Recorded) -> float | None:
-        use = recorded.report.utilisation
-        return use.any_kernel_frac / use.sm_weighted_frac if use.any_kernel_frac and use.sm_weighted_frac else None
-
-    values = [(recorded, one(recorded)) for recorded in lab.recorded]
-    found = _over_traces(values, "grid sizes and the number of multiprocessors")
-    used = [recorded.report.utilisation for recorded, value in values if value is not None]
-    shares = [use.any_kernel_frac for use in used if use.any_kernel_frac is not None]
-    weighted = [use.sm_weighted_frac for use in used if use.sm_weighted_frac is not None]
-    sampled = sum(use.any_kernel_peak_frac is not None for use in used)
-    note = (
-        f"Any kernel {format_frac(float(np.median(shares)))} of the window in the median, weighted "
-        f"{format_frac(float(np.median(weighted)))}: medians over traces, as the number is, so that they need not "
-        f"divide to it; {sampled} of these traces are longer than one period of 1/6 s."
+    found = over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a loss that could be priced")
+    parts = tuple(_loss(lab.recorded, name) for name in _LOSSES)
+    notes = (_told(lab.recorded, name) for name in _LOSSES)
+    known = {part.name: part.value for part in parts if part.value is not None}
+    largest = max(known, key=lambda name: known[name])
+    teaches = (
+        f"Price each loss before you mend it: in the median of these traces {largest} is the largest, "
+        f"{format_frac(known[largest])} of the window."
     )
-    return replace(found, note=note)
+    return replace(found, note=f"By loss: {'; '.join(notes)}.", parts=parts, teaches=teaches)
 
 
-def questions(lab: Laboratory) -> Reading:
-    """D2. Timeline, self totals, kernels per step, occupancy; the null experiment is none that a trace answers."""
-
-    answers = [(recorded, _answered(recorded)) for recorded in lab.recorded]
-    found = _over_traces([(recorded, sum(given.values()) / len(given)) for recorded, given in answers], "anything")
-    counts = {name: sum(given[name] for _, given in answers) for name in answers[0][1]}
-    parts = ", ".join(f"{name} in {count}" for name, count in counts.items())
-    return replace(found, note=f"Answered, of {len(answers)}: {parts}.")
+def _priced(recorded: Recorded, name: str) -> float | None:
+    """A loss over the window; ``None`` where the trace does not price it."""
+    window_ns = recorded.report.totals.window_ns
+    ns: int | None = getattr(recorded.report.losses, _LOSSES[name]).recoverable_ns
+    return ns / window_ns if ns is not None and window_ns else None
 
 
-def _answered(recorded: Recorded) -> dict[str, bool]:
-    """Which of the four questions one trace answers."""
-    report = recorded.report
-    return {
-        "a device window": report.totals.window_ns > 0,
-        "self totals of both sides": None not in (report.totals.self_cpu_ns, report.totals.self_device_ns),
-        "kernels in a step": any(step.kernels for step in report.steps or ()),
-        "occupancy": report.utilisation.occupancy_frac is not None,
-    }
+def _loss(traces: Sequence[Recorded], name: str) -> Part:
+    """The median of one loss over the traces that priced it."""
+    part = Part(name=name, claimed_low=RECOVERABLE[0], claimed_high=RECOVERABLE[1], unit="frac")
+    values = [(recorded, _priced(recorded, name)) for recorded in traces]
+    if all(value is None for _, value in values):
+        return part
+    found = over_traces(values, name)
+    return replace(part, value=found.value, low=found.low, high=found.high)
 
 
-def gaps(lab: Laboratory) -> Reading:
-    """D3."""
-
-    def one(recorded: Recorded) -> FloatArray:
-        if recorded.report.verdict.regime != "launch-bound":
-            return np.empty(0)
-        works = work_by_device(recorded.trace)
-        between = [work.busy[0][1:] - work.busy[1][:-1] for work in works]
-        return np.concatenate([np.asarray(gap, dtype=np.float64) for gap in between])
-
-    found = _typical([(recorded, one(recorded)) for recorded in lab.recorded], "a launch-bound window")
-    bound = [recorded for recorded in lab.recorded if recorded.report.verdict.regime == "launch-bound"]
-    kernels = _over_traces([(recorded, recorded.report.totals.median_kernel_ns) for recorded in bound], "a kernel")
-    part = Part(
-        name="the median kernel of launch-bound traces",
-        value=kernels.value,
-        low=kernels.low,
-        high=kernels.high,
-        claimed_low=FEW_NS[0],
-        claimed_high=FEW_NS[1],
+def _told(traces: Sequence[Recorded], name: str) -> str:
+    """In how many traces a loss is there to be recovered, and where it is largest."""
+    shares = {recorded.name: share for recorded in traces if (share := _priced(recorded, name)) is not None}
+    if not shares:
+        return f"{name} priced by none"
+    enough, largest = (
+        sum(share >= RECOVERABLE[0] for share in shares.values()),
+        max(shares, key=lambda key: shares[key]),
     )
-    counts = sorted(recorded.report.totals.kernels for recorded in bound)
-    note = f"Their median kernel takes {format_ns(kernels.value)}; they hold {counts[0]:,} to {counts[-1]:,} kernels."
-    return replace(found, note=note, parts=(part,))
-
-
-def totals(lab: Laboratory) -> Reading:
-    """D4."""
-    larger = [
-        recorded
-        for recorded in lab.recorded
-        if recorded.report.totals.self_cpu_ns is not None
-        and recorded.report.totals.self_device_ns
-        and recorded.report.totals.self_cpu_ns > recorded.report.totals.self_device_ns
-        and recorded.report.verdict.regime != "cannot-tell"
-    ]
-    if not larger:
-        raise CannotTell("In none of the traces is the CPU total larger than the GPU total, with a regime known.")
-    against = [recorded.name for recorded in larger if recorded.report.verdict.regime == "compute-bound"]
-    found = counted(1 - len(against) / len(larger), traces=len(larger), compute_bound=len(against))
-    note = f"{len(larger) - len(against)} of {len(larger)} are not compute-bound."
-    if against:
-        note += f" Compute-bound all the same: {', '.join(against[:3])}."
-    names = tuple(recorded.name for recorded in larger)
-    return replace(found, note=note, sources=names, taken=f"{len(larger)} traces")
+    return (
+        f"{name} at least {format_frac(RECOVERABLE[0])} in {enough} of {len(shares)} traces, at most "
+        f"{format_frac(shares[largest])} ({largest})"
+    )

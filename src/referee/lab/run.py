@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from referee.bench.measure import settle_words
 from referee.device.provenance import collect, mark_machine
 from referee.errors import CannotTell, EnvironmentLacks
-from referee.lab import eager, measuring, recorded, regimes, structure
+from referee.lab import dispatching, eager, measuring, recorded, recorded_diagnosis, regimes, structure
 from referee.lab.claims import Claim
 from referee.lab.claims.terms import words_in
 from referee.lab.judging import judge, without
@@ -22,11 +22,15 @@ Ask = Callable[[Laboratory], Reading]
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """How one claim is tested: live, from recorded traces, or both; ``needs`` names a device that is not here."""
+    """How one claim is tested: live, from recorded traces, or both; ``needs`` names a device that is not here.
+
+    ``no_traces`` says why recorded traces cannot answer, where they cannot.
+    """
 
     live: Ask | None = None
     traces: Ask | None = None
     needs: str = ""
+    no_traces: str = ""
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -46,11 +50,15 @@ EXPERIMENTS: dict[str, Experiment] = {
     "E3": Experiment(live=eager.thousand),
     "E4": Experiment(live=structure.layer_operators),
     "E5": Experiment(live=structure.backward_operators),
-    "E6": Experiment(live=regimes.crossing, needs="a CUDA device"),
+    "E6": Experiment(
+        live=regimes.crossing,
+        needs="a CUDA device",
+        no_traces="a recorded call holds the profiler's own part, and the size found would be too large by it",
+    ),
     "E7": Experiment(traces=recorded.launch_calls, needs="a CUDA device"),
     "E8": Experiment(live=regimes.batch_regimes),
-    "E9": Experiment(live=structure.priority),
-    "E10": Experiment(live=structure.dispatches),
+    "E9": Experiment(live=dispatching.priority),
+    "E10": Experiment(live=dispatching.dispatches),
     "E11": Experiment(live=structure.nodes),
     "E12": Experiment(live=structure.saved),
     "E13": Experiment(live=structure.versions),
@@ -62,13 +70,21 @@ EXPERIMENTS: dict[str, Experiment] = {
     "E19": Experiment(live=eager.hot_against_cold),
     "E20": Experiment(live=eager.per_argument),
     "E21": Experiment(live=eager.saving),
-    "D1": Experiment(traces=recorded.any_against_weighted, needs="a CUDA device"),
-    "D2": Experiment(traces=recorded.questions, needs="a CUDA device"),
-    "D3": Experiment(traces=recorded.gaps, needs="a CUDA device"),
-    "D4": Experiment(traces=recorded.totals, needs="a CUDA device"),
+    "D1": Experiment(traces=recorded_diagnosis.any_against_weighted, needs="a CUDA device"),
+    "D2": Experiment(traces=recorded_diagnosis.questions, needs="a CUDA device"),
+    "D3": Experiment(traces=recorded_diagnosis.gaps, needs="a CUDA device"),
+    "D4": Experiment(traces=recorded_diagnosis.totals, needs="a CUDA device"),
     "D5": Experiment(live=regimes.batch_growth),
-    "D6": Experiment(live=regimes.fixes, needs="a CUDA device"),
-    "D7": Experiment(live=regimes.faster_device, needs="two CUDA devices of different speed"),
+    "D6": Experiment(
+        live=regimes.fixes,
+        needs="a CUDA device",
+        no_traces="they would have to be of one step in all four forms, and a profiler slows these unequally",
+    ),
+    "D7": Experiment(
+        live=regimes.faster_device,
+        needs="two CUDA devices of different speed",
+        no_traces="they would have to be of one step on both, and the profiler's part is most of a small one",
+    ),
     "D8": Experiment(live=regimes.served_batch),
 }
 """Claim → its experiment."""
@@ -138,7 +154,9 @@ def put_to_test(claim: Claim, experiment: Experiment, lab: Laboratory) -> LabRow
 def _needs(experiment: Experiment, missing: str, lab: Laboratory) -> str:
     """What it would take: a device, or, where that is here, a trace of it."""
     if experiment.traces is None:
-        return f"Needs {missing}."
+        return f"Needs {missing}." + (
+            f" Recorded traces cannot answer it: {experiment.no_traces}." if experiment.no_traces else ""
+        )
     try:
         lab.open("cuda")
     except EnvironmentLacks:

@@ -8,16 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from referee.anatomy.operator import find_operator
-from referee.anatomy.path import keys_of_call, predict
 from referee.anatomy.tape import read_tape
 from referee.device.memory import measure_memory
 from referee.device.observe import Observation, observe
 from referee.errors import CannotTell
 from referee.lab.claims.claim import MS
-from referee.lab.claims.operators import DISPATCH_NS, LAYERS, STEP_MS, STEP_OPS
-from referee.lab.eager import redispatch
-from referee.lab.laboratory import Laboratory, Part, Reading, counted, share
+from referee.lab.claims.operators import LAYERS, STEP_MS, STEP_OPS
+from referee.lab.laboratory import Laboratory, Part, Reading, counted, share, told
 from referee.lab.measuring import timed
 from referee.units import format_bytes, format_ns, format_ratio
 
@@ -73,6 +70,12 @@ def layer_operators(lab: Laboratory) -> Reading:
     )
     note += f"which take this CPU {format_ns(LAYERS * spent.value)}; with a fused attention {with_fused:,}."
     (low, high), (shortest, longest) = STEP_OPS, STEP_MS
+    if (low <= whole <= high) != (low <= with_fused <= high):
+        ways = {True: "within", False: "outside of"}
+        note += (
+            f" So the way that attention is written decides: single operators are {ways[low <= whole <= high]} the "
+            f"claim's range, a fused one is {ways[low <= with_fused <= high]} it."
+        )
     operators = Part(
         name=f"the step of {LAYERS} layers",
         value=whole,
@@ -108,7 +111,8 @@ def backward_operators(lab: Laboratory) -> Reading:
     fused, beyond = _forward_and_backward(lab, layer, x, nullcontext)
     note = f"{once} operators forward, {more} backward; with a fused attention {fused} and {beyond}, "
     note += f"which is {format_ratio(beyond / fused)}."
-    return replace(counted(more / once, forward=once, backward=more), note=note)
+    teaches = f"A training step issues {format_ratio(1 + more / once)} the operators of its forward in this layer."
+    return replace(counted(more / once, forward=once, backward=more), note=note, teaches=teaches)
 
 
 def _forward_and_backward(lab: Laboratory, layer: Any, x: Any, context: Callable[[], Any]) -> tuple[int, int]:
@@ -126,108 +130,24 @@ def _forward_and_backward(lab: Laboratory, layer: Any, x: Any, context: Callable
     return once, both - once
 
 
-def _path(lab: Laboratory) -> tuple[str, ...]:
-    """The keys with a kernel that a matmul visits under autocast and autograd, in order."""
-    torch = lab.operators
-    x = torch.randn(4, 4, requires_grad=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        path = predict(find_operator("aten.mm"), keys_of_call((x, x)))
-    return tuple(entry.key for entry in path if entry.visited)
-
-
-def priority(lab: Laboratory) -> Reading:
-    """E9. The order read off the dispatcher, and what modes that hook in below autocast are given."""
-    torch = lab.operators
-    keys = _path(lab)
-
-    def place(start: str) -> int:
-        return next((index for index, key in enumerate(keys) if key.startswith(start)), -1)
-
-    autocast, autograd, backend = place("Autocast"), place("Autograd"), place("CPU")
-    x = torch.randn(4, 4, requires_grad=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        heard = _heard_by_a_mode(lambda: torch.mm(x, x))
-        fake = _fake_of(torch, x)
-    found = share(
-        {
-            "autocast above autograd": 0 <= autocast < autograd,
-            "autograd above CPU": 0 <= autograd < backend,
-            "a dispatch mode is handed what autocast has cast": heard == {torch.bfloat16},
-            "a FakeTensor is cast by autocast too": fake == torch.bfloat16,
-            "the union of the arguments' key sets counts": _united(torch, x),
-            "an excluded key is passed over": not _excluding_autograd(torch, x),
-        }
-    )
-    note = f"{' → '.join(keys)}. A mode is a key that the thread includes; autocast's own is on every tensor, and "
-    return replace(found, note=f"{note}excluded until its context lets it through.")
-
-
-def _united(torch: Any, x: Any) -> bool:
-    """An inference tensor has no autograd key: with ``x``, in either place, autograd is visited, alone it is not."""
-    with torch.inference_mode():
-        bare = torch.ones(4, 4)
-    mixed = [torch.add(bare, x).requires_grad, torch.add(x, bare).requires_grad]
-    return all(mixed) and not torch.add(bare, bare).requires_grad
-
-
-def _excluding_autograd(torch: Any, x: Any) -> bool:
-    """Whether a tape is built where this thread excludes autograd's keys."""
-    with torch._C._AutoDispatchBelowAutograd():
-        return bool(torch.mm(x, x).requires_grad)
-
-
-def _heard_by_a_mode(step: Callable[[], object]) -> set[Any]:
-    """The dtypes in which a dispatch mode, which stands where subclasses do, is handed a matmul's inputs."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    heard: set[Any] = set()
-
-    class Listening(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func._schema.name == "aten::mm":
-                heard.update(tensor.dtype for tensor in args)
-            return func(*args, **(kwargs or {}))
-
-    with Listening():
-        step()
-    return heard
-
-
-def _fake_of(torch: Any, x: Any) -> Any:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode() as mode:
-        fake = mode.from_tensor(x)
-        return torch.mm(fake, fake).dtype
-
-
-def dispatches(lab: Laboratory) -> Reading:
-    """E10. How many; and what one of them costs."""
-    keys, cost = _path(lab), redispatch(lab)
-    low, high = DISPATCH_NS
-    note = f"The {format_ns(cost.value)} of one dispatch more are a whole further layer: the jump, autograd's kernel, "
-    note += "which finds nothing to record, and the version counter of the result, which an inference tensor has not."
-    found = counted(len(keys), path=", ".join(keys), one_ns=cost.value, one_low_ns=cost.low, one_high_ns=cost.high)
-    part = Part(
-        name="one dispatch",
-        value=cost.value,
-        low=cost.low,
-        high=cost.high,
-        claimed_low=low,
-        claimed_high=high,
-        below="today's dispatcher is faster than the course's",
-        above="this core is slower, or shared with other work",
-    )
-    return replace(found, note=note, parts=(part,))
-
-
 def nodes(lab: Laboratory) -> Reading:
     """E11. A forward alone."""
     y = x = lab.operators.randn(8, requires_grad=True)
     for _ in range(_CHAIN):
         y = lab.operators.mul(y, x)
     tape = read_tape(y, inputs=(x,))
-    return counted((len(tape.nodes) - tape.accumulators) / _CHAIN, nodes=len(tape.nodes), operators=_CHAIN)
+    found = counted((len(tape.nodes) - tape.accumulators) / _CHAIN, nodes=len(tape.nodes), operators=_CHAIN)
+    each = tape.edges / _CHAIN
+    edges = Part(
+        name="edges for each operator of two inputs",
+        value=each,
+        low=each,
+        high=each,
+        claimed_low=2,
+        claimed_high=2,
+        unit="edges",
+    )
+    return replace(found, parts=(edges,))
 
 
 def saved(lab: Laboratory) -> Reading:
@@ -265,7 +185,7 @@ def saved(lab: Laboratory) -> Reading:
         }
     )
     note = f"Ten relu on {wide.numel():,} elements hold {format_bytes(held)} at most with a tape, "
-    return replace(found, note=f"{note}{format_bytes(freed)} under no_grad.")
+    return replace(found, note=told(found.note, f"{note}{format_bytes(freed)} under no_grad."))
 
 
 def versions(lab: Laboratory) -> Reading:

@@ -68,7 +68,9 @@ class LabRow:
     range_from: str = ""
     """Where the range comes from, if the claim itself states no figure."""
     untested: str = ""
-    """What of the claim nothing here puts to the test."""
+    """What of the claim nothing here puts to the test, and why, or where it is tested."""
+    untested_parts: tuple[str, ...] = ()
+    """The names of these parts. An outcome beside one is that of the rest of the claim."""
     parts: tuple[LabPart, ...] = ()
     """The other figures that the claim states, each judged as the number is."""
     words: Mapping[str, str] | None = None

@@ -26,6 +26,8 @@ from referee.report.wording import context_lines
 from referee.units import format_apart, format_ns, format_quantity
 
 _WORDS = {"holds": "holds", "differs": "differs", "needs-device": "needs a device", "cannot-tell": "cannot tell"}
+_NOTHING = 1e-300
+"""A least that is as small as a number can be: whatever is above zero."""
 _SYMBOLS = frozenset({"ns", "ratio", "frac", "bytes", "per_s"})
 _PLURAL = {"holds": "hold", "differs": "differ", "needs-device": "need a device", "cannot-tell": "cannot be told"}
 _WHY = {"holds": "Seen beside it", "differs": "Why", "needs-device": "What it takes", "cannot-tell": "Why not"}
@@ -48,7 +50,8 @@ def compose_lab(report: LabReport) -> Document:
         blocks=(
             Headline(
                 figure=f"{counts['holds']} of {len(report.rows)} hold",
-                sentence=f"{summary[:1].upper()}{summary[1:]}; tested in {format_ns(report.took_ns)}.",
+                sentence=f"{summary[:1].upper()}{summary[1:]}; {_in_part(report)}tested in "
+                f"{format_ns(report.took_ns)}.",
                 context=(*_context(report), *_from_traces(report)),
                 tone="note",
             ),
@@ -60,6 +63,14 @@ def compose_lab(report: LabReport) -> Document:
             *_provenance(report),
         ),
     )
+
+
+def _in_part(report: LabReport) -> str:
+    """How many outcomes are those of a part of the claim alone."""
+    count = sum(bool(row.untested_parts) and row.outcome in ("holds", "differs") for row in report.rows)
+    if not count:
+        return ""
+    return f"{count} of these outcomes {'is' if count == 1 else 'are'} of a part of the claim, as the table says; "
 
 
 def _context(report: LabReport) -> tuple[str, ...]:
@@ -123,7 +134,7 @@ def _row(row: LabRow) -> tuple[str, ...]:
         claimed_range(row),
         _quantity(row.measured, row.unit) if known else "–",
         _interval(row) if known else "–",
-        _outcome(row) + (", from traces" if row.basis == "recorded" else ""),
+        _outcome(row) + (", from traces" if row.basis == "recorded" else "") + _left_out(row),
     )
 
 
@@ -133,6 +144,13 @@ def _outcome(row: LabRow) -> str:
     if row.outcome not in ("differs", "cannot-tell") or not parts or not _within(row):
         return _WORDS[row.outcome]
     return f"number holds; {_WORDS[row.outcome]}: {', '.join(parts)}"
+
+
+def _left_out(row: LabRow) -> str:
+    """The parts of the claim that the outcome says nothing of."""
+    if not row.untested_parts or row.measured is None:
+        return ""
+    return f" (not tested: {', '.join(row.untested_parts)})"
 
 
 def _within(row: LabRow) -> bool:
@@ -164,11 +182,11 @@ def _end(value: float | None, row: LabRow | LabPart) -> str:
 def claimed_range(row: LabRow | LabPart) -> str:
     """The range that the claim allows, in words."""
     low, high = row.claimed_low, row.claimed_high
-    if low is None and high is None:
-        return "any"
     if low is None:
-        return f"at most {_quantity(high, row.unit)}"
-    return f"at least {_quantity(low, row.unit)}" if high is None else _span(low, high, row.unit)
+        return "any" if high is None else f"at most {_quantity(high, row.unit)}"
+    if high is None:
+        return "more than nothing" if 0 < low < _NOTHING else f"at least {_quantity(low, row.unit)}"
+    return _span(low, high, row.unit)
 
 
 def _quantity(value: float | None, unit: str) -> str:
@@ -187,23 +205,26 @@ def _span(low: float | None, high: float | None, unit: str) -> str:
 
 def _entry(row: LabRow) -> Entry:
     return Entry(
-        title=f"{row.id}: {row.claimed}", figure=_WORDS[row.outcome], lines=_lines(row), tone=_TONES[row.outcome]
+        title=f"{row.id}: {row.claimed}",
+        figure=_WORDS[row.outcome] + _left_out(row),
+        lines=_lines(row),
+        tone=_TONES[row.outcome],
     )
 
 
 def _lines(row: LabRow) -> tuple[Fact, ...]:
     """What it takes to repeat the claim to somebody else, and the measurement on another machine."""
     reason = f" ({row.range_from.rstrip('.')})" if row.range_from else ""
-    found = _found(row)
+    found = _found(row, "live" if "counted" in row.taken else row.basis)
     given = (
         ("The number", f"{row.measures}."),
         ("True if it is", f"{claimed_range(row)}{reason}."),
         ("Found in traces" if row.basis == "recorded" else "Found here", f"{found}." if found else ""),
-        ("Its other figures", f"{'; '.join(map(_part, row.parts))}." if row.parts else ""),
+        ("Its other figures", f"{'; '.join(_part(part, row.basis) for part in row.parts)}." if row.parts else ""),
         ("How", f"{row.how} n: {row.taken}." if row.taken else row.how),
         (_WHY[row.outcome], row.why),
         ("The course contradicts itself", row.contradiction),
-        ("Not tested here", f"{row.untested[:1].upper()}{row.untested[1:]}"),
+        ("Not tested here", row.untested),
         ("Traces", f"{_some(row.sources)}." if row.sources else ""),
         ("What it teaches", row.teaches),
         ("Words", "; ".join(f"{term}: {meaning}" for term, meaning in (row.words or {}).items())),
@@ -213,19 +234,21 @@ def _lines(row: LabRow) -> tuple[Fact, ...]:
     )
 
 
-def _found(row: LabRow | LabPart) -> str:
-    """The number with its interval; nothing where there is none."""
+def _found(row: LabRow | LabPart, basis: str) -> str:
+    """The number with its interval; nothing where there is none. A median over traces is exact and not counted."""
     if row.measured is None:
         return ""
     number, span = _quantity(row.measured, row.unit), _interval(row)
     exact = row.low == row.measured == row.high
-    interval = "counted" if exact else "to all digits shown" if number == span else f"interval {span}"
+    alone = "interval: this one value" if basis == "recorded" else "counted"
+    interval = alone if exact else "to all digits shown" if number == span else f"interval {span}"
     return f"{number} ({interval})"
 
 
-def _part(part: LabPart) -> str:
+def _part(part: LabPart, basis: str) -> str:
     """A further figure of the claim, as the number is told: what came out, what is claimed, the outcome."""
-    return f"{part.name}: {_found(part) or 'not measured'}, claimed {claimed_range(part)}: {_WORDS[part.outcome]}"
+    found = _found(part, basis) or "not measured"
+    return f"{part.name}: {found}, claimed {claimed_range(part)}: {_WORDS[part.outcome]}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -6,19 +6,20 @@ A claim states a number and the range of that number; whether it holds is found 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, nextafter
 
 US = 1_000.0
 MS = 1_000_000.0
-RESOLVED_NS = 10.0
-"""A cost below this is lost in what a loop on this kind of machine can tell apart."""
+MORE_THAN_NOTHING = nextafter(0.0, 1.0)
+"""A claim that something costs, without a figure, holds where the whole interval lies above nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One claim. ``measures`` says what number is taken, ``low`` and ``high`` where it lies if the claim is true.
 
-    ``below`` and ``above`` say what is likely the reason where the number lies outside.
+    ``teaches`` is what follows where it holds, ``otherwise`` what follows where it differs. ``below`` and ``above`` say
+    what may be the reason where the number lies outside; they are not tested.
     """
 
     id: str
@@ -28,6 +29,7 @@ class Claim:
     high: float
     unit: str
     teaches: str
+    otherwise: str
     below: str = ""
     above: str = ""
     contradiction: str = ""

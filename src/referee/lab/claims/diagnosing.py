@@ -12,29 +12,33 @@ FEW_NS = (1 * US, 10 * US)
 BARELY = 1.25
 """Eight times the batch: below this the step barely moves."""
 
+SLOWER = 1.02
+"""Slower, and not the same: 2 % is the least that counts."""
+
 DIAGNOSING: tuple[Claim, ...] = (
     Claim(
         id="D1",
         claimed="nvidia-smi's utilisation is the share of a sampling period (1/6 to 1 s) in which any kernel was "
         "resident, copies not counted: a thousand tiny kernels read near 100 % on a handful of multiprocessors.",
-        measures="share of the window with any kernel, over the share weighted by multiprocessors in use, in the "
-        "recorded traces",
+        measures="share of the window with any kernel, over the same share weighted by the multiprocessors in use; the "
+        "median over the recorded traces",
         low=1.05,
         high=inf,
         unit="ratio",
-        teaches="High utilisation says that something ran, not that the GPU was full: look at the weighted share.",
-        below="these kernels fill the device",
+        teaches="A share of time with any kernel says that something ran, not that the GPU was full.",
+        otherwise="In these traces the two shares agree: the kernels fill the device while they run.",
     ),
     Claim(
         id="D2",
         claimed="Diagnose in this order: look at a timeline (durations and gaps), compare self CPU with self CUDA "
         "totals, count kernels per step, run the null experiment, check the occupancy of each kernel.",
-        measures="share of the four questions a single trace can be asked that the recorded traces answer",
+        measures="share of the recorded traces with device rows that answer all four questions which a single trace "
+        "can be asked",
         low=1.0,
         high=1.0,
         unit="frac",
-        teaches="Ask in this order; a trace that lacks an answer says so.",
-        below="traces without steps, without operators or without occupancy, which not every profiler records",
+        teaches="All of these questions have an answer in a trace: ask them.",
+        otherwise="Record steps, shapes and occupancy, or a question of the list has no answer in the file.",
     ),
     Claim(
         id="D3",
@@ -44,19 +48,20 @@ DIAGNOSING: tuple[Claim, ...] = (
         low=FEW_NS[0],
         high=FEW_NS[1],
         unit="ns",
-        teaches="Gaps that repeat at every kernel are the host's pace.",
-        below="the device hardly waits",
-        above="the host needs more per kernel than a bare launch: Python between operators",
+        teaches="Gaps of a few µs at every kernel are the pace of the host.",
+        otherwise="Gaps and short kernels alone do not tell what limits a step: look at who waits for whom.",
+        above="Python between operators, or the profiler's own part of each call",
     ),
     Claim(
         id="D4",
         claimed="If the CPU total exceeds the GPU total, the CPU is the critical path and work on kernels cannot help.",
-        measures="of the recorded traces with more self CPU than device time, the share that is not compute-bound",
+        measures="of the recorded traces with more self CPU than device time and one regime, the share that the host "
+        "limits (launch-, input- or sync-bound, or first-time costs)",
         low=1.0,
         high=1.0,
         unit="frac",
-        teaches="Totals are a first hint: a host that runs ahead is busy and yet not the limit.",
-        below="hosts that run ahead, wait, or were slowed by the profiler have large totals too",
+        teaches="Where the host total is the larger, look at the host first.",
+        otherwise="Totals are a first hint: a host total that is larger does not make the host the limit.",
     ),
     Claim(
         id="D5",
@@ -67,7 +72,7 @@ DIAGNOSING: tuple[Claim, ...] = (
         high=BARELY,
         unit="ratio",
         teaches="Eight times the work in the same time: it was not the work that took it.",
-        above="the work already counts at these sizes",
+        otherwise="Here the batch size does not tell a step that is overhead from one that is work.",
     ),
     Claim(
         id="D6",
@@ -78,18 +83,18 @@ DIAGNOSING: tuple[Claim, ...] = (
         high=1.0,
         unit="frac",
         teaches="Try them in this order, and measure each.",
-        below="one of them does not help this step, or the order is another one here",
+        otherwise="Try each fix on the step in question and measure it: this order is not a law.",
     ),
     Claim(
         id="D7",
         claimed="A small model can be slower per sample on a faster GPU: the CPU sets the step, more multiprocessors "
         "idle, clocks sag, and the last partial wave costs a larger share.",
         measures="a 32 × 32 product on the device that is faster at a 4,096 × 4,096 product, over the other device",
-        low=1.0,
+        low=SLOWER,
         high=inf,
         unit="ratio",
         teaches="Where the CPU sets the step a faster GPU changes nothing.",
-        below="the faster device is faster on small work too",
+        otherwise="This small product gains from the faster GPU: measure before renting either.",
     ),
     Claim(
         id="D8",
@@ -99,6 +104,6 @@ DIAGNOSING: tuple[Claim, ...] = (
         high=inf,
         unit="ratio",
         teaches="Report it at the size that you will serve.",
-        below="every item costs the same at any batch size",
+        otherwise="Here the batch size does not change what a sample costs.",
     ),
 )

@@ -9,6 +9,9 @@ from referee.lab.claims.claim import MS, Claim
 ENDED_FRAC = 0.9
 """Nearly all: of what a synchronise awaited, so much must have ended."""
 
+COURSE_NS = 0.142 * MS
+"""What the course's layer took on its author's CPU."""
+
 MEASURING: tuple[Claim, ...] = (
     Claim(
         id="M1",
@@ -18,6 +21,7 @@ MEASURING: tuple[Claim, ...] = (
         high=1.05,
         unit="ratio",
         teaches="Where calls are synchronous a plain timer is right; it is the device that decides, not the code.",
+        otherwise="A plain timer misleads here: wait for the result before the clock stops.",
         below="calls return before their work is done: this device is not synchronous",
     ),
     Claim(
@@ -30,6 +34,8 @@ MEASURING: tuple[Claim, ...] = (
         high=1.0,
         unit="frac",
         teaches="Returning from a call says that work was queued; synchronise before the clock stops.",
+        otherwise="Here a call returns late, or one synchronise is not enough: see which figure differs before a "
+        "timer is trusted.",
         below="calls block here: launches that wait, or a queue that is full",
     ),
     Claim(
@@ -40,6 +46,7 @@ MEASURING: tuple[Claim, ...] = (
         high=0.1,
         unit="frac",
         teaches="Recording is not running: materialise this candidate's own outputs, and wait.",
+        otherwise="Here recording takes a good part of the time: even so, wait for this candidate's own outputs.",
         above="recording costs as much as running: the work is small beside the bookkeeping",
     ),
     Claim(
@@ -50,19 +57,18 @@ MEASURING: tuple[Claim, ...] = (
         low=1.02,
         high=inf,
         unit="ratio",
-        teaches="One call alone pays for the clock and, on a device, the wait; many share that.",
-        below="clock and wait cost nothing beside the call here",
+        teaches="One call alone pays for the clock, the wait and its dispatch; many share that.",
+        otherwise="Blocks of calls take the clock and the wait off the number, not what each call costs by itself.",
     ),
     Claim(
         id="M5",
         claimed="Linear(512, 512) on (64, 512) in float32 took 0.142 ms a call on the author's CPU.",
         measures="one call here, with as many threads as the head of this page says",
-        low=0.142 * MS * 0.9,
-        high=0.142 * MS * 1.1,
+        low=COURSE_NS * 0.9,
+        high=COURSE_NS * 1.1,
         unit="ns",
-        teaches="A time without its chip is not portable: the same line takes another time here.",
-        below="a faster chip, or more of it",
-        above="a slower chip, one thread instead of several, or other work beside it",
+        teaches="The chip here is about as fast at this as the author's.",
+        otherwise="A time without its chip is not portable: the same line takes another time here.",
     ),
     Claim(
         id="M6",
@@ -72,6 +78,7 @@ MEASURING: tuple[Claim, ...] = (
         high=1.0,
         unit="frac",
         teaches="Cause and effect can be read off one picture, as long as both sides were recorded.",
+        otherwise="These files do not show cause and effect together: look whether launches were recorded.",
         below="launches were not recorded, or the two clocks are apart",
     ),
     Claim(
@@ -83,6 +90,7 @@ MEASURING: tuple[Claim, ...] = (
         high=inf,
         unit="ratio",
         teaches="Warm up until the series is steady, then record.",
+        otherwise="Here one of the two costs nothing that counts: look which before steps are left out.",
         below="everything was paid before: an earlier run in this process, or nothing to pay",
     ),
     Claim(
@@ -94,8 +102,8 @@ MEASURING: tuple[Claim, ...] = (
         low=1.0,
         high=1.0,
         unit="frac",
-        teaches="Autocast follows a list for each device, not a principle: look at what it did to your model.",
-        below="this device's list is shorter than CUDA's: what is on none runs in the dtype of its inputs",
+        teaches="Autocast does what the course says here.",
+        otherwise="Autocast follows a list for each device, not a principle: look at what it did to your model.",
     ),
     Claim(
         id="M9",
@@ -107,6 +115,7 @@ MEASURING: tuple[Claim, ...] = (
         high=1.0,
         unit="frac",
         teaches="Scale the loss before backward and unscale before the step.",
+        otherwise="One scale does not save these gradients: look at how small they are.",
         below="they are too small even so, or none was lost",
     ),
     Claim(
@@ -118,6 +127,7 @@ MEASURING: tuple[Claim, ...] = (
         high=0.0,
         unit="frac",
         teaches="bf16 loses digits, not range.",
+        otherwise="Look at what bf16 does to numbers of this size before it is used without a scaler.",
         above="something flushes subnormal numbers to zero",
     ),
     Claim(
@@ -129,6 +139,7 @@ MEASURING: tuple[Claim, ...] = (
         high=1.0,
         unit="frac",
         teaches="Write down where a number comes from, or do not show it.",
+        otherwise="This recorder does not keep the rule: do not trust a number without its provenance.",
         below="a number can be built without its provenance",
     ),
 )

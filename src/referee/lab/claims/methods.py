@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """how: operators, shapes, dtypes, and the clock. range_from: where the range comes from, if the course
-    gives no figure. untested: what of the claim nothing here puts to the test."""
+    gives no figure. untested: the parts of the claim that nothing here puts to the test, each with the reason."""
 
     how: str
     from_traces: str = ""
     """How the number is taken from recorded traces, where it can be taken live as well."""
     range_from: str = ""
-    untested: str = ""
+    untested: Mapping[str, str] = field(default_factory=dict)
 
     def told(self, *, recorded: bool) -> str:
         """How, the way that was gone first."""
@@ -52,11 +53,15 @@ METHODS: dict[str, Method] = {
         "One clock is read around every single call, the other around n calls with one wait behind them. The course's "
         "own harness takes n = 50; here n is chosen so that a block lasts about 0.15 ms. The interval is that of the "
         "second.",
-        range_from="the course says that it spreads, not how large it is; 2 % is the least that counts.",
+        range_from="the course gives no figure; 2 % is the least that counts, and what spreads thin is gone by half at "
+        "least.",
+        untested={
+            "a device that computes beside the host": "both clocks here are of a CPU, which has no wait",
+        },
     ),
     "M5": Method(
-        how="torch.nn.Linear(512, 512) on a (64, 512) input, float32, with its bias and with a tape; n calls back to "
-        "back, divided by n.",
+        how="torch.nn.Linear(512, 512) on a (64, 512) input, float32, with its bias and with a tape; as many calls "
+        "back to back as last about 0.15 ms, so that a call which takes longer is a block by itself.",
         range_from="the course's 0.142 ms, give or take a tenth.",
     ),
     "M6": Method(
@@ -67,10 +72,10 @@ METHODS: dict[str, Method] = {
     "M7": Method(
         how="Linear(64, 64), relu, Linear(64, 8) on a batch of 16, float32: forward, backward, Adam. The very first "
         "call is timed once (n = 1, so it has no interval of its own); the steady one after a warm-up. Beside it "
-        "steps while torch.profiler records the CPU, each settled.",
+        "steps while torch.profiler records the CPU, each settled; and five steps under a schedule of wait 1, warm-up "
+        "1, active 3, whose rows say which steps it recorded.",
         range_from="the course gives no figure; a fifth for the first step, and 2 % for the skew, are the least "
         "that would spoil a result.",
-        untested="a schedule itself: the row has what it leaves out, and what recording every step costs.",
     ),
     "M8": Method(
         how="Under torch.autocast in bfloat16. mm (4 × 4) and conv2d are given float32 inputs and must answer in "
@@ -82,34 +87,49 @@ METHODS: dict[str, Method] = {
         "and after multiplication by 2^16, which is GradScaler's first scale. fp16 has nothing below 2^-24, and rounds "
         "up to 2^-25 to zero.",
         range_from="“saves them”: all but one in a hundred.",
-        untested="a whole training run; referee precision TARGET does that for a model of yours.",
+        untested={
+            "unscaling and the step": "gradients are rounded here, no model is trained; referee precision TARGET "
+            "does that for yours",
+        },
     ),
     "M10": Method(
         how="The gradients of M9, rounded to bf16 (8 bits of exponent as float32, 7 of mantissa; fp16 has 5 and 10).",
-        untested="that bf16 is the native dtype of the TPU path: it takes a TPU. On XLA here a step can be measured in "
-        "bf16 (referee bench examples/xla_matmul.py:chain --device xla --dtype bfloat16).",
+        untested={
+            "the native dtype of the TPU path": "it takes a TPU; on XLA here: referee bench "
+            "examples/xla_matmul.py:chain --device xla --dtype bfloat16",
+        },
     ),
     "M11": Method(
         how="A record of a measurement is built seven times with its provenance taken away, replaced by a word, or "
         "without chip, dtype, shapes or method; each attempt must raise.",
-        untested="the rule itself, which is a definition: the row shows that this tool keeps it.",
+        untested={
+            "that it is no measurement": "a definition; the row shows that this tool keeps it",
+        },
     ),
     "E1": Method(
-        how="torch.add(a, a), 8 elements, float32, requires_grad, in turn with some thirty other operators (cold). The "
-        "stages come from calls that stop at successive layers of an add, in a loop of its own (hot), by differences, "
-        "so that they are not expected to add to the cold number. Keys and jump is the finding of the key set and the "
-        "bare jump; autograd's kernel is a stage of its own. E10 prices a whole further layer.",
-        range_from="the course's total less its launch, which a CPU has not: the sum of the other rows.",
+        how="torch.add(a, a), 8 elements, float32, requires_grad, in turn with some thirty other operators (cold). "
+        "The stages come from calls that stop at successive layers of an add, in a loop of its own (hot), by "
+        "differences, so that they add to the hot call and not to the cold number. Keys and jump is the finding of "
+        "the key set and the bare jump; autograd's kernel is a stage of its own. E10 prices a whole further layer.",
+        range_from="the sum of the course's rows but the launch, which a CPU has not; a row given as one figure, 0.5, "
+        "as what rounds to it.",
+        untested={
+            "cudaLaunchKernel": "a CPU has none; E7 has recorded ones",
+        },
     ),
     "E2": Method(
-        how="Every kernel whose name has “elementwise” in it: the median of each trace, then over traces.",
-        untested="that the kernel is small: all sizes are taken. And that the call takes 5 to 10 µs: a profiler "
-        "lengthens it. E1 has that time on a CPU.",
+        how="Every kernel whose name has “elementwise” in it and whose row states its blocks, of which there are no "
+        "more than multiprocessors: the median of each trace, then over traces. All sizes are told beside it.",
+        untested={
+            "the 5 to 10 µs of its call": "a profiler lengthens calls; E1 has that time on a CPU",
+        },
     ),
     "E3": Method(
-        how="A Python loop of a thousand y = y + x, float32, no tape, on 16 elements; then on 256.",
-        range_from="“about 8 ms”: give or take a quarter; “whatever the size”: the time of the second within a "
-        "quarter of the first.",
+        how="A Python loop of a thousand y = y + x, float32, no tape, on 16, 256, 4,096 and 65,536 elements. Issuing "
+        "alone: the same loop of y = y.detach(), an operator that computes nothing and is dispatched all the same.",
+        range_from="“about 8 ms”: give or take a quarter; “whatever the size”: issuing alone on 1,048,576 elements "
+        "within a quarter of that on 16.",
+        untested={"a CPU that launches": "the launch is in the course's figure and not in this one"},
     ),
     "E4": Method(
         how="TransformerEncoderLayer(64 wide, 4 heads, 128 in between), batch 2, length 8, float32, no dropout. "
@@ -117,7 +137,9 @@ METHODS: dict[str, Method] = {
         "is the layer's forward, a loss (the mean of squares) and the backward of both, times 32, so that the loss is "
         "counted with each layer; no optimizer. Its time is settled, after a warm-up; at these sizes nearly all of it "
         "is the issuing of operators.",
-        untested="a model of 32 layers: one layer was built, and its step multiplied.",
+        untested={
+            "a model of 32 layers": "one layer was built, and its step multiplied",
+        },
     ),
     "E5": Method(
         how="The encoder layer of E4, attention as single operators, and its mean of squares; operators with backward, "
@@ -130,20 +152,28 @@ METHODS: dict[str, Method] = {
     "E7": Method(
         how="The calls cudaLaunchKernel, cuLaunchKernel and their cooperative kin that put a row on a device; graph "
         "launches apart. The median of each trace, then over traces. A recorded call contains the profiler's own part.",
-        untested="what either costs while no profiler records.",
+        untested={
+            "both without a profiler": "a recorded call holds the profiler's own part",
+        },
     ),
     "E8": Method(
         how="Six Linear(64, 64) in a row, float32, forward with a tape, at batches of 1, 4, 16, 64, 256, 1,024. "
         "The growth of the time over the growth of the batch, both as logarithms, at the two ends.",
         range_from="two regimes: at least half of the growth must separate the ends.",
-        untested="the formula itself: on a CPU there is no device time apart from the host's. The sweep shows that "
-        "there are two regimes.",
+        untested={
+            "the formula": "on a CPU there is no device time apart from the host's; the sweep shows that there are "
+            "two regimes",
+        },
     ),
     "E9": Method(
         how="torch.mm on 4 × 4 tensors: the path that the dispatcher's own table gives; what a mode of ours and a "
         "FakeTensor are handed under autocast (bfloat16); an inference tensor plus one that requires a gradient, which "
-        "only the union of both key sets sends through autograd; and autograd's key excluded by a guard.",
-        untested="functionalisation, torch.compile and a tensor subclass; referee anatomy OP shows their paths.",
+        "only the union of both key sets sends through autograd; autograd's key excluded by a guard; what a tensor "
+        "subclass is handed under autocast; the dtype of a matmul compiled under it (backend='aot_eager'); and what an "
+        "add_ in torch.func.functionalize becomes.",
+        untested={
+            "a subclass under torch.compile": "compile and a subclass are each tried under autocast alone",
+        },
     ),
     "E10": Method(
         how="Keys with a kernel on the path of torch.mm under autocast and autograd. One dispatch: torch.neg on 8 "
@@ -155,12 +185,18 @@ METHODS: dict[str, Method] = {
     "E12": Method(
         how="torch.mm and torch.relu on 8 × 8 float32 that require a gradient: what their nodes saved, and how much "
         "memory a chain of ten relu on 64 Ki elements holds at most, with a tape and under no_grad.",
+        untested={
+            "the time": "E14 has it",
+        },
     ),
     "E13": Method(how="y = 2x; z = sum(y * y), whose tape saves y; y.add_(1) under no_grad; z.backward() must raise."),
     "E14": Method(
         how="Four times Linear(64, 64) and relu, batch 8, float32, forward; and one Linear(512, 512) on 64 rows; with "
         "a tape and under torch.no_grad, whose own cost is outside of the loop; " + _RATIOS + ".",
         range_from="the course's 10 to 30 %, which is of the step without a tape here.",
+        untested={
+            "the activation memory": "E12 has it",
+        },
     ),
     "E15": Method(how="Tensors of 4 elements made under torch.inference_mode, used outside with one that needs grad."),
     "E16": Method(
@@ -170,9 +206,11 @@ METHODS: dict[str, Method] = {
     "E17": Method(
         how="Per-operator idle, fusible memory traffic and allocator work of each trace as referee trace prices "
         "them, added up over the window; the median over traces. A price is a prediction.",
-        range_from="recoverable means more than 1 % of the window.",
-        untested="that the FLOPs do not change, and the fixes themselves; referee remedy TARGET applies them and "
-        "measures.",
+        range_from="recoverable means more than 1 % of the window, of each loss by itself too.",
+        untested={
+            "the fixes": "a price is a prediction; referee remedy TARGET applies them and measures",
+            "that the FLOPs do not change": "traces do not count them",
+        },
     ),
     "E18": Method(
         how="y = y + x ten times on 1,024 float32 elements; requests at the allocator counted in one "
@@ -183,54 +221,67 @@ METHODS: dict[str, Method] = {
         "other operators, whose time is subtracted.",
         range_from="the course says “more”; 5 % is the least that would mislead. How much more depends on the machine "
         "and on the others: an earlier run saw 1.26 µs hot and 2.0 µs amid 46 others, 1.6 times.",
-        untested="the cause: that it is the jumps, and not the caches that other operators have filled.",
+        untested={
+            "that the jumps are the cause": "other operators also fill the caches",
+        },
     ),
     "E20": Method(
         how="torch.addcmul(a, a, a) less torch.neg(a), by two, on 1 element, float32, no_grad; " + _PAIRS + ". The key "
         "set alone comes from calls into a small C++ extension, the probe, that compute nothing: with eight tensors, "
         "less with one, by seven.",
-        range_from="the course says “grows”; 10 ns is what a loop here can tell apart.",
+        range_from="the course says “grows” and gives no figure: the whole interval must lie above zero.",
     ),
     "E21": Method(
         how="torch.mul and torch.add on 8 elements, float32: what a tape adds to the first (it saves two tensors) less "
         "what it adds to the second (it saves none). References are copied and dropped by threads of the probe "
         "(E20); two count where they ran at once.",
-        range_from="the course says “costs”; 10 ns is what a loop here can tell apart, and 1 ns a copy.",
+        range_from="the course says “costs” and gives no figure: the whole interval must lie above zero; two threads "
+        "must add 1 ns to a copy, because starting them adds a little less than that.",
     ),
     "D1": Method(
         how="Window: from the first device row to the last. Any kernel: the union of kernel rows over it, copies not "
         "counted. Weighted: each kernel by the share of multiprocessors that its blocks can occupy. nvidia-smi itself "
         "samples over 1/6 to 1 s; traces shorter than that give the share of their whole window.",
         range_from="the course gives no figure; 5 % more is the least that would mislead.",
-        untested="what nvidia-smi itself shows of a thousand tiny kernels: that takes a GPU.",
+        untested={
+            "nvidia-smi itself": "it takes a GPU",
+            "a thousand tiny kernels on a handful of multiprocessors": "the traces nearest to it are told",
+        },
     ),
     "D2": Method(
         how="Of each trace: is there a device window; are there self totals of both sides; do steps hold kernels; was "
-        "occupancy recorded? The median over traces of the share answered. The fifth question, the null experiment, "
-        "takes runs at several batch sizes: D5 and E8.",
+        "occupancy recorded? A trace counts where all four are so.",
         range_from="the course asks for all of them.",
-        untested="that this order finds the cause soonest; and each kind of trace by itself: these come from many "
-        "devices and profilers, with and without steps.",
+        untested={
+            "the order": "whether it finds the cause soonest",
+            "the null experiment": "it takes runs at several batch sizes: D5 and E8",
+        },
     ),
     "D3": Method(
         how="Gaps between the end of all device work and the next start, in traces whose verdict is launch-bound: the "
-        "median of each, then over traces; and the median kernel of each.",
-        range_from="“a few µs”: 1 to 10.",
-        untested="whether other traces show the same marks: these were chosen by their verdict. Whether thousands of "
-        "kernels are diagnostic alone. And how much of each gap is the profiler's own part of a call.",
+        "median of each, then over traces; and the median kernel of each. “The mark” and “diagnostic” are tried on "
+        "all traces whose regime is known: of those with such a median gap, and of those with a thousand kernels or "
+        "more and such a median kernel, the share that is launch-bound. A gap holds the profiler's part of the calls "
+        "in it, as anybody's timeline does.",
+        range_from="“a few µs”: 1 to 10; a mark, and what is diagnostic, without exception.",
     ),
     "D4": Method(
         how="Self CPU time of all operators and calls, and self device time, as the profiler's own table adds them; "
-        "the verdict of referee trace says which regime it was. Any but compute-bound counts for the claim; traces "
-        "whose regime cannot be told are left out.",
+        "the verdict of referee trace says which regime it was. Traces whose regime is mixed or cannot be told are "
+        "left out.",
         range_from="the course says “if … then”: without exception.",
-        untested="that work on kernels cannot help: nobody worked on these.",
+        untested={
+            "that work on kernels cannot help": "nobody worked on these",
+        },
     ),
     "D5": Method(
         how="Four times Linear(32, 32) and relu, float32, at batch 1 and 8; then one Linear(512, 512) at batch 64 and "
         "512, whose time is work; " + _RATIOS + ".",
         range_from="“barely”: less than a quarter more for eight times the work, which is 4 % of the growth; a step "
         "that is work must show more than that.",
+        untested={
+            "a GPU": "overhead on a CPU stands for launches here",
+        },
     ),
     "D6": Method(
         how="Eight times Linear(64, 64) and GELU at batch 4, float32, no_grad, on CUDA: eager, compiled, captured in a "
@@ -241,9 +292,10 @@ METHODS: dict[str, Method] = {
     "D7": Method(
         how="torch.mm of 4,096 × 4,096 says which of two CUDA devices is the faster; torch.mm of 32 × 32 on both, "
         "n calls back to back.",
-        range_from="slower or the same on the faster device.",
-        untested="the causes that the course gives, one by one: the CPU sets the step, more multiprocessors idle, "
-        "clocks sag, the last partial wave costs a larger share.",
+        range_from="slower by 2 % at least: a tie is not slower.",
+        untested={
+            "each of the four causes": "the row has the effect alone",
+        },
     ),
     "D8": Method(
         how="Linear(64, 64), relu, Linear(64, 64), float32, at batch 1 and 256: samples per second, one over the "
