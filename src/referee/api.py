@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from referee.bench.plan import ProgressCallback, no_progress
 from referee.callables import (
     CacheState,
+    Maker,
     Step,
-    build_point,
-    meet_candidate,
+    meet_candidates,
+    meet_step,
     name_of,
     observe_since,
-    open_for,
     plan_for,
+    require_callable,
     twin_of,
     with_cache_state,
     with_memory,
@@ -71,7 +71,6 @@ def bench(
     by name stands in ``kwargs``.
     """
     from referee.bench.measure import measure
-    from referee.bench.warmup import first_call
     from referee.device.state import read_state
 
     if unknown:
@@ -80,12 +79,12 @@ def bench(
             f"bench has no option {given!r}.",
             hint=f"What the callable takes by name goes into kwargs={{{given!r}: …}}.",
         )
+    require_callable(f, what="The first argument")
     step = functools.partial(f, *args, **(kwargs or {}))
     named = name or name_of(f)
     with with_threads(threads):
         session = read_state()
-        opened = open_for(device, step, args)
-        first = replace(first_call(step, device=opened), output=None)
+        opened, first = meet_step(device, step, args)
         seen = observe_since(session, step, opened)
         twin = twin_of(f, args, kwargs or {})
         timed, prepare, method, findings = with_cache_state(step, cache, twin, device=opened, seen=seen)
@@ -131,13 +130,14 @@ def compare(
     from referee.device.state import kept_state
 
     named = [c if isinstance(c, tuple) else (name_of(c), c) for c in candidates]
+    for name, f in named:
+        require_callable(f, what=f"The candidate {name}")
     if len({name for name, _ in named}) < len(named):
         named = [(f"{name} #{number + 1}", f) for number, (name, f) in enumerate(named)]
     if len(named) < 2:
         raise OptionError("A comparison needs two candidates.")
     with with_threads(threads), kept_state():
-        opened = open_for(device, functools.partial(named[0][1], *args), args)
-        sides = [meet_candidate(name, f, args, device=opened) for name, f in named]
+        sides, opened = meet_candidates(named, args, device=device)
         return compare_candidates(
             sides,
             device=opened,
@@ -151,7 +151,7 @@ def sweep(
     make: Callable[[Any], Step],
     *,
     parameter: str,
-    values: Sequence[Any],
+    values: Iterable[Any],
     device: str | None = None,
     budget: str | float = "500ms",
     threads: int | None = None,
@@ -165,21 +165,22 @@ def sweep(
     ``items_per_call`` says how many items a call processes at a value (default: the value itself).
     """
     from referee.bench.sweep import sweep as sweep_built
+    from referee.device.state import kept_state
 
-    if not values:
+    chosen = list(values)
+    if not chosen:
         raise OptionError("A sweep needs at least one value.", hint="Give for example values=[1, 2, 4, 8].")
-    with with_threads(threads):
-        opened = open_for(device, make(values[0]), ())
+    with with_threads(threads), kept_state():
+        maker = Maker(make, chosen, device=device)
 
         def build(value: Any) -> Built:
-            items = None if items_per_call is None else items_per_call(value)
-            return build_point(make(value), device=opened, items=items)
+            return maker.build(value, items=None if items_per_call is None else items_per_call(value))
 
         return sweep_built(
             build,
             parameter=parameter,
-            values=values,
-            device=opened,
+            values=chosen,
+            device=maker.device,
             plan=plan_for(budget),
             name=name_of(make),
             price_per_hour=price_per_hour,
@@ -204,6 +205,7 @@ def shapes(
     ``labels`` maps a label to a shape, or lists shapes (labelled by their text); ``shares`` weighs them by label.
     """
     from referee.bench.shapes import Shape, measure_shapes
+    from referee.device.state import kept_state
 
     by_label = dict(labels) if isinstance(labels, Mapping) else {str(shape): shape for shape in labels}
     if not by_label:
@@ -212,15 +214,14 @@ def shapes(
     unknown = [label for label in weights if label not in by_label]
     if unknown:
         raise OptionError(f"There is a share for {unknown[0]!r}, which is no shape of the set.")
-    with with_threads(threads):
-        steps = {label: make(shape) for label, shape in by_label.items()}
-        opened = open_for(device, next(iter(steps.values())), ())
+    with with_threads(threads), kept_state():
+        maker = Maker(make, list(by_label.values()), device=device)
         return measure_shapes(
             {
-                label: Shape(built=build_point(step, device=opened, items=None), share=weights.get(label, 1.0))
-                for label, step in steps.items()
+                label: Shape(built=maker.build(shape), share=weights.get(label, 1.0))
+                for label, shape in by_label.items()
             },
-            device=opened,
+            device=maker.device,
             plan=plan_for(budget),
             name=name_of(make),
             seed=seed,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,7 @@ from referee.units import format_bytes, parse_duration_ns
 if TYPE_CHECKING:
     from referee.bench.sides import Candidate
     from referee.bench.sweep import Built
+    from referee.bench.warmup import FirstCall
     from referee.device.observe import Observation
     from referee.device.protocol import Device
     from referee.device.state import State
@@ -39,6 +41,15 @@ def name_of(f: Callable[..., object]) -> str:
     return "step" if name == "<lambda>" else str(name)
 
 
+def require_callable(f: object, *, what: str) -> None:
+    """Refuse a result in the place of the callable that computes it."""
+    if not callable(f):
+        raise OptionError(
+            f"{what} is a {type(f).__name__}, which cannot be called.",
+            hint="Hand over the function and its arguments, uncalled: referee.bench(torch.add, a, b).",
+        )
+
+
 def plan_for(budget: str | float) -> Plan:
     """The plan within ``budget``: a duration, or a number of seconds."""
     try:
@@ -49,13 +60,49 @@ def plan_for(budget: str | float) -> Plan:
     return replace(plan, budget_ns=budget_ns, min_ns=min(plan.min_ns, budget_ns))
 
 
-def open_for(device: str | None, step: Step, args: Sequence[Any]) -> Device:
-    """The device named, else the one the arguments live on, else the one the step's output lives on."""
+def meet_step(device: str | None, step: Step, args: Sequence[Any]) -> tuple[Device, FirstCall]:
+    """Where does ``step`` compute, and what did its first call there cost?
+
+    The device named, else the one the arguments live on, else the one the output lives on, else the one the step was
+    seen to compute on. There is one first call: it is timed as such, whatever it was also needed for.
+    """
+    from referee.bench.warmup import first_call
     from referee.device.registry import open_device
 
-    if device is not None:
-        return open_device(device)
-    return open_device(_lives_on(args) or _lives_on(step()) or "cpu")
+    opened = open_device(device or _lives_on((args, _held(step))) or "cpu")
+    first = first_call(step, device=opened)  # settles on the outputs, wherever they live
+    refuse_unstarted(first.output)
+    if device is None and opened.name == "cpu":
+        where = _lives_on(first.output) or _computes_on(step, opened)
+        opened = opened if where == "cpu" else open_device(where)
+    return opened, replace(first, output=None)
+
+
+def refuse_unstarted(output: object) -> None:
+    """Refuse a coroutine or a generator, whose work has not begun when the call returns."""
+    if inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
+        kind = "generator" if inspect.isgenerator(output) else "coroutine"
+        with suppress(AttributeError):
+            output.close()  # type: ignore[union-attr]  # quietens "was never awaited"
+        raise OptionError(
+            f"The callable returns a {kind}, whose work has not begun.", hint="Let it return the finished result."
+        )
+
+
+def _held(step: Step) -> tuple[object, ...]:
+    """The tensors that ``step`` holds: in its closure, its arguments, its models."""
+    from referee.device.discover import discover
+
+    held = discover(step)
+    return (*held.tensors, *(p for module in held.modules for p in module.parameters()))
+
+
+def _computes_on(step: Step, device: Device) -> str:
+    """The first device other than the CPU that a call of ``step``, which returns no tensor, works on."""
+    from referee.device.observe import observe
+
+    away = (used for used in observe(step, device).devices if used.partition(":")[0] not in ("cpu", "meta"))
+    return next(away, "cpu")
 
 
 def _lives_on(value: object) -> str | None:
@@ -78,18 +125,18 @@ def observe_since(before: State, step: Step, device: Device) -> Observation:
     return replace(seen, findings=(*seen.findings, *switch_findings(before.moved(read_state()))))
 
 
-def build_point(step: Step, *, device: Device, items: float | None) -> Built:
-    """A step of a sweep or of a set of shapes, met."""
+def build_point(step: Step, *, device: Device, items: float | None, first: FirstCall | None = None) -> Built:
+    """A step of a sweep or of a set of shapes, met; ``first`` is its first call where that has been made."""
     from referee.bench.sweep import Built
     from referee.bench.warmup import first_call
     from referee.device.state import read_state
 
     before = read_state()
-    first = first_call(step, device=device)
+    first = first or replace(first_call(step, device=device), output=None)
     seen = observe_since(before, step, device)
     return Built(
         step=step,
-        first=replace(first, output=None),
+        first=first,
         observation=seen,
         items_per_call=items,
         findings=seen.findings,
@@ -98,27 +145,94 @@ def build_point(step: Step, *, device: Device, items: float | None) -> Built:
     )
 
 
-def meet_candidate(name: str, f: Callable[..., object], args: Sequence[Any], *, device: Device) -> Candidate:
-    """One side of a comparison, met; the switches that it sets are kept with it, and not left to the next one."""
+def make_step(make: Callable[[Any], Step], value: object) -> Step:
+    """``make(value)``, which must be a step."""
+    step: object = make(value)
+    if not callable(step):
+        raise OptionError(
+            f"{name_of(make)}({value!r}) returned a {type(step).__name__}, which cannot be called.",
+            hint="Let it return the function to be timed: lambda: model(x).",
+        )
+    return step
+
+
+class Maker:
+    """Builds the step at each of several values; the first value at which one can be built tells the device.
+
+    That step is built and called once, and kept for its turn, with the switches that it set. What another value raised
+    on the way is raised again at its own turn. Raises what the first value raised where none can be built.
+    """
+
+    def __init__(self, make: Callable[[Any], Step], values: Sequence[Any], *, device: str | None) -> None:
+        from referee.device.registry import open_device
+        from referee.device.state import kept_state, read_state
+
+        if device is not None:
+            open_device(device)  # what is wrong with the device is wrong at every value
+        self._make = make
+        self._failed: list[tuple[object, Exception]] = []
+        for value in values:
+            with kept_state():
+                try:
+                    step = make_step(make, value)
+                    self.device, first = meet_step(device, step, ())
+                except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
+                    self._failed.append((value, error))
+                    continue
+                self._met: tuple[object, Step, FirstCall, State] | None = (value, step, first, read_state())
+                return
+        raise self._failed[0][1]
+
+    def build(self, value: object, *, items: float | None = None) -> Built:
+        """The step at ``value``, met."""
+        for failed, error in self._failed:
+            if failed is value:
+                raise error
+        if self._met is None or self._met[0] is not value:
+            return build_point(make_step(self._make, value), device=self.device, items=items)
+        _, step, first, state = self._met
+        self._met = None
+        state.put()
+        return build_point(step, device=self.device, items=items, first=first)
+
+
+def meet_candidates(
+    named: Sequence[tuple[str, Callable[..., object]]], args: Sequence[Any], *, device: str | None
+) -> tuple[list[Candidate], Device]:
+    """The sides of a comparison, met, and the device (the first side's, unless named).
+
+    The switches that a side sets are kept with it, and not left to the next one.
+    """
     from referee.bench.sides import Candidate
     from referee.bench.warmup import first_call
     from referee.device.state import kept_state, read_state
 
-    step = functools.partial(f, *args)
-    with kept_state() as session:
-        first = replace(first_call(step, device=device), output=None)
-        seen = observe_since(session, step, device)
-        return Candidate(
-            name=name,
-            step=step,
-            first=first,
-            observation=seen,
-            method=seen.method,
-            switches=seen.switches,
-            findings=seen.findings,
-            state=read_state(),
-            fresh=twin_of(f, args, {}),
-        )
+    opened: Device | None = None
+    sides: list[Candidate] = []
+    for name, f in named:
+        step = functools.partial(f, *args)
+        with kept_state() as session:
+            if opened is None:
+                opened, first = meet_step(device, step, args)
+            else:
+                first = first_call(step, device=opened)
+                refuse_unstarted(first.output)
+            seen = observe_since(session, step, opened)
+            side = Candidate(
+                name=name,
+                step=step,
+                first=replace(first, output=None),
+                observation=seen,
+                method=seen.method,
+                switches=seen.switches,
+                findings=seen.findings,
+                state=read_state(),
+                fresh=twin_of(f, args, {}),
+            )
+        sides.append(side)
+    if opened is None:
+        raise OptionError("A comparison needs two candidates.")
+    return sides, opened
 
 
 def twin_of(f: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Step] | None:
@@ -189,8 +303,8 @@ def with_threads(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
-    if threads < 1:
-        raise OptionError("At least one thread computes.")
+    if not isinstance(threads, int) or threads < 1:
+        raise OptionError(f"threads={threads!r}: the number of threads is a whole number above 0.")
     from referee.device.cpu import set_threads
     from referee.device.host import load_torch
 

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,107 @@ def test_words_for_the_callable_are_pointed_to_kwargs() -> None:
 def test_a_sweep_over_nothing_is_told_in_python() -> None:
     with pytest.raises(OptionError, match=r"values=\[1, 2, 4, 8\]"):
         referee.sweep(lambda n: lambda: torch.ones(n), parameter="n", values=[])
+
+
+def test_a_sweep_puts_back_what_a_value_sets_and_says_that_it_differs() -> None:
+    def make(n: int) -> Callable[[], object]:
+        if n == 2:
+            torch.set_grad_enabled(False)
+            torch.set_default_dtype(torch.float64)
+        x = torch.randn(n, 4, dtype=torch.float32)
+        return lambda: x + 1
+
+    found = referee.sweep(make, parameter="n", values=[1, 2, 4], budget=SHORT)
+    at = [point.measurement.provenance.value("switches.default_dtype") for point in found.points]
+    assert at == ["float32", "float64", "float32"]
+    assert torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32
+    (differ,) = [f for f in found.findings if f.code == "switches-differ"]
+    assert set(differ.evidence) == {"switches.default_dtype", "switches.grad_mode"}
+    assert differ.severity == "warning"
+
+
+def test_a_parameter_that_is_a_switch_is_no_finding() -> None:
+    def make(precision: str) -> Callable[[], object]:
+        torch.set_float32_matmul_precision(precision)
+        x = torch.randn(4, 4)
+        return lambda: x @ x
+
+    found = referee.sweep(make, parameter="float32_matmul_precision", values=["highest", "medium"], budget=SHORT)
+    assert [f.code for f in found.findings if f.severity != "info"] == []
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_switch_set_by_a_value_that_fails_is_put_back() -> None:
+    def make(n: int) -> Callable[[], object]:
+        if n == 1:
+            torch.set_default_dtype(torch.float64)
+            raise MemoryError("too large")
+        x = torch.randn(n, 4)
+        return lambda: x + 1
+
+    found = referee.sweep(make, parameter="n", values=[1, 2, 4], budget=SHORT)
+    assert [point.value for point in found.points] == [2, 4]
+    assert [p.measurement.provenance.dtype for p in found.points] == ["float32", "float32"]
+    assert [f.evidence["error"] for f in found.findings if f.code == "point-failed"] == ["MemoryError"]
+
+
+def test_values_may_be_any_iterable_of_numbers() -> None:
+    import numpy as np
+
+    def make(n: int) -> Callable[[], object]:
+        x = torch.randn(int(n), 4)
+        return lambda: x + 1
+
+    for values in (iter([1, 2]), np.array([1, 2]), range(1, 3)):
+        found = referee.sweep(make, parameter="n", values=values, budget=SHORT)
+        assert [(p.value, p.label) for p in found.points] == [(1.0, ""), (2.0, "")]
+
+
+def test_each_value_is_built_once_and_its_first_call_is_the_first() -> None:
+    built: list[int] = []
+    slow_s = 0.03
+
+    def make(n: int) -> Callable[[], object]:
+        built.append(n)
+        x, calls = torch.randn(n, 4), itertools.count()
+
+        def step() -> Any:
+            if next(calls) == 0:
+                time.sleep(slow_s)
+            return x + 1
+
+        return step
+
+    found = referee.sweep(make, parameter="n", values=[1, 2], budget=SHORT)
+    assert built == [1, 2]
+    assert all(p.measurement.warmup.first_call_ns >= slow_s * 1e9 for p in found.points)
+    assert referee.bench(make(3), budget=SHORT).warmup.first_call_ns >= slow_s * 1e9
+    sides = referee.compare(("a", make(3)), ("b", make(3)), budget=SHORT).sides
+    assert all(side.warmup.first_call_ns >= slow_s * 1e9 for side in sides)
+
+
+async def _coroutine() -> None: ...
+
+
+def _generator() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("f", [_coroutine, _generator])
+def test_work_that_has_not_begun_is_refused(f: Callable[[], object]) -> None:
+    with pytest.raises(OptionError, match="work has not begun"):
+        referee.bench(f, budget=SHORT)
+    with pytest.raises(OptionError, match="work has not begun"):
+        referee.compare(("a", lambda: torch.ones(2) + 1), ("b", f), budget=SHORT)
+
+
+def test_a_result_in_the_place_of_a_function_is_told() -> None:
+    x = torch.randn(4)
+    with pytest.raises(OptionError, match="is a Tensor, which cannot be called"):
+        referee.bench(x, budget=SHORT)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="returned a Tensor, which cannot be called"):
+        referee.sweep(lambda n: x, parameter="n", values=[1, 2], budget=SHORT)
+    with pytest.raises(OptionError, match="number of threads"):
+        referee.bench(torch.add, x, x, threads=1.5, budget=SHORT)  # type: ignore[arg-type]

@@ -440,3 +440,52 @@ def test_a_lone_surrogate_in_a_name_is_read(tmp_path: Path, capsys: pytest.Captu
     row = '{"ph": "X", "cat": "cpu_op", "name": "a\\ud800b", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
     (tmp_path / "t.json").write_text(f'{{"traceEvents": [{row}]}}')
     assert run_json("trace", str(tmp_path / "t.json"), capsys=capsys)["totals"]["ops"] == 1
+
+
+def test_a_sweep_starts_at_its_own_values_and_not_at_the_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "large.py"
+    file.write_text(
+        "import torch\n"
+        "def step_of(batch_size=64):\n"
+        "    if batch_size > 2: raise MemoryError('no room')\n"
+        "    x = torch.randn(batch_size, 8)\n"
+        "    return lambda: x + 1\n"
+    )
+    words = ("sweep", f"{file}:step_of", "--budget", "50ms", "--values", "4,1,2", "--threads", "1")
+    found = run_json(*words, capsys=capsys)
+    assert [point["value"] for point in found["points"]] == [1, 2]
+    assert [f["evidence"]["error"] for f in found["findings"] if f["code"] == "point-failed"] == ["MemoryError"]
+    assert main([*words[:5], "4,8", "--no-progress"]) == 2
+    assert "MemoryError: no room" in capsys.readouterr().err
+
+
+def test_threads_are_swept_without_being_declared(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", f"{targets}:no_batch", "--budget", "50ms", "--parameter", "threads", "--values", "1,2")
+    found = run_json(*words, capsys=capsys)
+    assert [p["measurement"]["provenance"]["chip"]["threads"] for p in found["points"]] == [1, 2]
+    assert "switches-differ" not in [f["code"] for f in found["findings"]]
+    assert main([*words[:7], "many,more", "--no-progress"]) == 2
+    assert "not a number of threads" in capsys.readouterr().err
+
+
+def test_a_price_and_words_are_shown(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", f"{targets}:linear", "--budget", "50ms", "--threads", "1", "--no-progress", "--price", "3")
+    assert main([*words, "--values", "1,2", "--served", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "Per dollar" in shown
+    assert "Served at batch_size 2" in shown
+    assert "items per dollar" in shown
+    assert main([*words, "--parameter", "dtype", "--values", "float32,bfloat16"]) == 0
+    shown = capsys.readouterr().out
+    assert "dtype = float32, bfloat16" in shown
+    assert "whatever dtype is" in shown or "none" in shown
+
+
+@pytest.mark.parametrize("option", [("--price", "3"), ("--plot", "a.svg"), ("--price", "3", "--served", "1")])
+def test_what_a_mixture_does_not_use_is_refused(
+    targets: Path, option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", f"{targets}:linear", "--serving", "--values", "1,2", *option, "--no-progress"]) == 2
+    assert "--serving" in capsys.readouterr().err

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
+from numbers import Real
 from typing import Any
 
 from referee.bench.measure import Seen, describe_error, measure
@@ -14,9 +15,11 @@ from referee.bench.warmup import FirstCall
 from referee.bench.work import check_flat
 from referee.device.protocol import Device
 from referee.device.provenance import Source
+from referee.device.state import kept_state, read_state
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Fit, Measurement, Sweep, SweepPoint
+from referee.records.provenance import Difference, differences
 from referee.stats.law import fit_law, no_fit
 from referee.units import NS_PER_S
 
@@ -56,7 +59,9 @@ def sweep(
     """Measure ``build(value)`` at each of ``values`` with the same plan, fit both laws, find the knee.
 
     Numbers must be distinct and above zero; they are measured in the order given and reported in rising order. Other
-    values (dtypes, modes) are reported in the order given, under their own words, and no law is fitted. With
+    values (dtypes, modes) are reported in the order given, under their own words, and no law is fitted. Switches that
+    a value sets for the whole process are put back before the next one; a finding names those that the points do not
+    share. With
     ``price_per_hour`` each point gets its items per dollar; ``served`` names the value that will be served. The
     provenance is the first point's. An interrupt gives the sweep over the points that were complete, or is raised
     again if there are none. What ``build`` or a step raises at a later value (memory that does not suffice, for
@@ -64,34 +69,19 @@ def sweep(
     measured the first error is raised.
     """
     numbers = _check(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
-    points: list[SweepPoint] = []
-    failed: list[tuple[Any, Exception]] = []
-    interrupted = False
-    for index, value in enumerate(values):
-        try:
-            point = _point(
-                build(value),
-                value=float(value) if numbers else float(index + 1),
-                label="" if numbers else str(value),
-                title=f"{name} [{parameter}={value:g}]" if numbers else f"{name} [{parameter}={value}]",
-                device=device,
-                plan=plan,
-                progress=_within(progress, index=index, of=len(values), label=f"{parameter}={value}"),
-            )
-        except KeyboardInterrupt:
-            if not points:
-                raise
-            interrupted = True
-            break
-        except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
-            failed.append((value, error))
-            continue
-        points.append(point)
-        if point.measurement.stop_reason == "interrupted":
-            interrupted = True
-            break
-    if not points:
-        raise failed[0][1]
+
+    def at(index: int, value: Any) -> SweepPoint:
+        return _point(
+            build(value),
+            value=float(value) if numbers else float(index + 1),
+            label="" if numbers else str(value),
+            title=f"{name} [{parameter}={value:g}]" if numbers else f"{name} [{parameter}={value}]",
+            device=device,
+            plan=plan,
+            progress=_within(progress, index=index, of=len(values), label=f"{parameter}={value}"),
+        )
+
+    points, failed, interrupted = _measure_each(values, at)
     points.sort(key=lambda point: point.value)
     fit = fit_points(points) if numbers else no_fit("the values are not numbers")
     return Sweep(
@@ -107,6 +97,34 @@ def sweep(
         price_per_hour=price_per_hour,
         served=served,
     )
+
+
+def _measure_each(
+    values: Sequence[Any], at: Callable[[int, Any], SweepPoint]
+) -> tuple[list[SweepPoint], list[tuple[Any, Exception]], bool]:
+    """The points that could be measured, what the other values raised, and whether it was interrupted.
+
+    What a value's factory or step sets for the whole process is put back before the next value.
+    """
+    points: list[SweepPoint] = []
+    failed: list[tuple[Any, Exception]] = []
+    for index, value in enumerate(values):
+        try:
+            with kept_state():
+                point = at(index, value)
+        except KeyboardInterrupt:
+            if not points:
+                raise
+            return points, failed, True
+        except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
+            failed.append((value, error))
+            continue
+        points.append(point)
+        if point.measurement.stop_reason == "interrupted":
+            return points, failed, True
+    if not points:
+        raise failed[0][1]
+    return points, failed, False
 
 
 def sweep_grid(
@@ -158,7 +176,7 @@ def _check(
         raise OptionError("A sweep needs at least one value.", hint="Give for example --values 1,2,4,8.")
     if price_per_hour is not None and not 0 < price_per_hour < inf:
         raise OptionError("A price per hour must be above zero.")
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in values)
     if len({str(value) for value in values}) < len(values) or (numbers and min(values) <= 0):
         raise OptionError(f"The values of {parameter} must be distinct and above zero.")
     if served is not None and (not numbers or served not in values):
@@ -241,11 +259,16 @@ def _failures(
             code="point-failed",
             severity="warning",
             message=f"{parameter}={value} could not be measured: {explain(error).rstrip('.')}.",
-            evidence={"value": value if isinstance(value, int | float) else str(value), "error": type(error).__name__},
+            evidence={"value": value if isinstance(value, int | float) else str(value), "error": _kind(error)},
             hint="The other values stand.",
         )
         for value, error in failed
     )
+
+
+def _kind(error: Exception) -> str:
+    """The kind of what the user's code raised, also where Referee has put it into a sentence of its own."""
+    return type(error.__cause__ if error.__cause__ is not None else error).__name__
 
 
 def _findings(
@@ -278,6 +301,7 @@ def _findings(
     if not points[0].label:
         known = [(point.value, point.median_ns) for point in points if point.median_ns is not None]
         findings += check_flat([value for value, _ in known], [ns for _, ns in known], parameter=parameter)
+    findings += _other_switches(points, parameter=parameter)
     if interrupted:
         findings.append(
             Finding(
@@ -288,6 +312,30 @@ def _findings(
             )
         )
     return tuple(findings)
+
+
+def _other_switches(points: Sequence[SweepPoint], *, parameter: str) -> tuple[Finding, ...]:
+    """Which switches do the points not share? What a parameter of that name is there to set is not told."""
+    first, *others = points
+    process_wide = read_state().values.keys()
+    found: dict[str, Difference] = {}
+    for point in others:
+        for difference in differences(first.measurement.provenance, point.measurement.provenance):
+            if difference.path in process_wide and difference.path.partition(".")[2] != parameter:
+                found.setdefault(difference.path, difference)
+    if not found:
+        return ()
+    words = "; ".join(f"{d.path}: {d.a} at the first, {d.b} at another" for d in found.values())
+    return (
+        Finding(
+            code="switches-differ",
+            severity="info" if first.label else "warning",
+            message=f"The values of {parameter} are not measured under the same switches ({words}): the time depends "
+            "on more than one thing.",
+            evidence={d.path: f"{d.a} / {d.b}" for d in found.values()},
+            hint="Set switches before the sweep, to the same at each value.",
+        ),
+    )
 
 
 def _within(progress: ProgressCallback, *, index: int, of: int, label: str) -> ProgressCallback:

@@ -16,6 +16,8 @@ from referee.cli.live import (
     open_on,
     parse_budget_ns,
     parse_params,
+    sets_threads,
+    with_threads,
 )
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.progress import Progress
@@ -159,24 +161,9 @@ def _sides(args: argparse.Namespace) -> tuple[list[tuple[str, Callable[[], Targe
     name, values = parse_vary(args.vary)
     with kept_state():
         target = load_spec(args, args.targets[0])
-    if name == "threads" and name not in target.declared:
-        threads = [_whole(value, of=args.vary) for value in values]
-        return [(f"threads={n}", partial(_with_threads, target, n)) for n in threads], (_THREADS_KEY,)
+    if sets_threads(target, name):
+        return [(f"threads={n}", partial(with_threads, target, n)) for n in values], (_THREADS_KEY,)
     return [(f"{name}={value}", partial(target.rebuild, **{name: value})) for value in values], _VARIED_KEYS
-
-
-def _with_threads(target: Target, threads: int) -> Target:
-    """The target built with so many intra-op threads in force."""
-    from referee.device.cpu import set_threads
-
-    set_threads(threads)
-    return target.rebuild()
-
-
-def _whole(text: str, *, of: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"--vary {of}: {text!r} is not a number of threads.", hint="Write for example threads=1,2.")
-    return int(text)
 
 
 def parse_vary(text: str) -> tuple[str, Sequence[str]]:

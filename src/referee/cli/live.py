@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -240,7 +240,7 @@ def sweep_target(
     require_declared(target, parameter)
     with step_errors(target.name), progress.stage(f"sweeping {parameter}"):
         return sweep(
-            lambda value: build_at(target, {parameter: value}, device=device),
+            lambda value: build_at(target, parameter, value, device=device),
             parameter=parameter,
             values=values,
             device=device,
@@ -253,31 +253,47 @@ def sweep_target(
         )
 
 
-def build_at(target: Target, overrides: Mapping[str, object], *, device: Device) -> Built:
-    """The target built with other values for some of its parameters, and what is known of it."""
+def build_at(target: Target, parameter: str, value: object, *, device: Device) -> Built:
+    """The target built at one value of a parameter, or with so many threads in force, and what is known of it."""
     from referee.bench.sweep import Built
 
-    built = target.rebuild(**overrides)
+    built = with_threads(target, value) if sets_threads(target, parameter) else target.rebuild(**{parameter: value})
     known = meet(built, device=device)
     return Built(
         step=built.step,
         first=known.first,
         observation=known.seen,
         target=built,
-        items_per_call=built.batch_size,
+        # Where no batch size says how many items there are, a call is one; the parameter's unit need not be an item.
+        items_per_call=built.batch_size or 1,
         findings=known.seen.findings,
         method=known.seen.method,
         switches=known.seen.switches,
     )
 
 
+def sets_threads(target: Target, parameter: str) -> bool:
+    """Whether the parameter is the number of intra-op threads, which any target has without declaring it."""
+    return parameter == "threads" and parameter not in target.declared
+
+
+def with_threads(target: Target, threads: object) -> Target:
+    """The target built with so many intra-op threads in force."""
+    from referee.device.cpu import set_threads
+
+    if not str(threads).isdecimal() or int(str(threads)) < 1:
+        raise OptionError(f"threads={threads} is not a number of threads.", hint="Write for example 1,2,4.")
+    set_threads(int(str(threads)))
+    return target.rebuild()
+
+
 def require_declared(target: Target, parameter: str) -> None:
     """Refuse to sweep what the target does not declare: the same thing would be measured under several labels."""
-    if parameter not in target.declared:
+    if parameter not in target.declared and not sets_threads(target, parameter):
         declared = ", ".join(target.declared) or "none"
         raise OptionError(
             f"{target.name} declares no parameter {parameter!r}, so it cannot be swept.",
-            hint=f"It declares {declared}; let it take {parameter} to sweep it.",
+            hint=f"It declares {declared}; let it take {parameter} to sweep it. Any target's threads can be swept.",
         )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from referee.cli.live import (
     add_budget_argument,
     add_target_arguments,
     build_at,
-    open_live,
+    load_one,
+    open_device,
     parse_budget_ns,
     require_declared,
     sweep_target,
@@ -18,7 +20,11 @@ from referee.cli.live import (
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.plot import add_plot_argument, check_plot, write_plot
 from referee.cli.progress import Progress
-from referee.errors import OptionError
+from referee.errors import OptionError, RefereeError, StepError, TargetError
+
+if TYPE_CHECKING:
+    from referee.device.protocol import Device
+    from referee.target import Target
 
 DEFAULT_VALUES = (1, 2, 4, 8, 16, 32)
 Value = int | float | str
@@ -27,7 +33,12 @@ Value = int | float | str
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_target_arguments(parser)
-    parser.add_argument("--parameter", default="batch_size", metavar="NAME", help="what is swept (default: batch_size)")
+    parser.add_argument(
+        "--parameter",
+        default="batch_size",
+        metavar="NAME",
+        help="what is swept: a parameter the target declares, or threads (default: batch_size)",
+    )
     parser.add_argument(
         "--values",
         default=",".join(map(str, DEFAULT_VALUES)),
@@ -54,13 +65,18 @@ def run(args: argparse.Namespace) -> int:
     budget_ns = parse_budget_ns(args)
     if args.stmt is not None:
         raise OptionError("A statement has no parameters to sweep.", hint="Name a target, FILE.py:NAME.")
+    if args.serving and (args.price is not None or args.served is not None or args.plot):
+        raise OptionError(
+            "--serving gives percentiles over a mixture of values: it takes no --price, --served or --plot.",
+            hint="Sweep once with --serving and once without.",
+        )
     if args.served is not None and args.price is None:
         raise OptionError("--served says at which value the price counts.", hint="Give --price PER_HOUR too.")
     if args.price is not None and not 0 < args.price < inf:
         raise OptionError(f"--price {args.price:g}: a price per hour is above zero.")
     if args.serving:
         return serve(args, values=values, budget_ns=budget_ns)
-    device, target = open_live(args)
+    device, target = open_at(args, values)
     from referee.bench.plan import Plan
 
     result = sweep_target(
@@ -83,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace, *, values: Sequence[Value], budget_ns: int) -> int:
     """A mixture of shapes, as a service meets them."""
-    device, target = open_live(args)
+    device, target = open_at(args, values)
     from referee.bench.plan import Plan
     from referee.bench.shapes import Shape, measure_shapes
     from referee.target import step_errors
@@ -92,13 +108,48 @@ def serve(args: argparse.Namespace, *, values: Sequence[Value], budget_ns: int) 
     progress = Progress(enabled=not args.no_progress)
     with step_errors(target.name), progress.stage(f"serving {target.name}"):
         shapes = {
-            f"{args.parameter}={value}": Shape(built=build_at(target, {args.parameter: value}, device=device))
+            f"{args.parameter}={value}": Shape(built=build_at(target, args.parameter, value, device=device))
             for value in values
         }
         plan = Plan(budget_ns=budget_ns * len(values))
         result = measure_shapes(shapes, device=device, plan=plan, name=target.name, progress=progress.bench)
     deliver(result, args)
     return 0
+
+
+def open_at(args: argparse.Namespace, values: Sequence[Value]) -> tuple[Device, Target]:
+    """Open the device and load the target at the first of the values that it can be built at.
+
+    Its own default need not be one of them, and may well be larger than this machine can hold. Switches that loading
+    sets are put back. Raises what the first value raised where none can be built.
+    """
+    from referee.device.state import kept_state
+
+    device = open_device(args)
+    name = args.parameter
+    given = vars(args)
+    first_error: RefereeError | None = None
+    for value in values:
+        try:
+            with kept_state():
+                return device, load_one(argparse.Namespace(**{**given, **_given(name, value, args.param)}))
+        except StepError as error:
+            first_error = first_error or error
+        except TargetError:
+            # What the target does not declare is told in the words of a sweep.
+            with kept_state():
+                target = load_one(args)
+            require_declared(target, name)
+            raise
+    assert first_error is not None  # there is a value, and each raised
+    raise first_error
+
+
+def _given(name: str, value: Value, params: Sequence[str]) -> dict[str, object]:
+    """The options that hand ``value`` to the target under ``name``; none for threads, which are set otherwise."""
+    if name in ("batch_size", "dtype"):
+        return {name: value}
+    return {"param": [*params, f"{name}={value}"]} if name != "threads" else {}
 
 
 def parse_values(text: str) -> tuple[Value, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from referee.device.barrier import wait_for
@@ -43,8 +44,9 @@ class LazyDevice(HostClocked):
 
         backend: Any = torch._lazy.ts_backend
         if "lazy" not in _started:
-            # A second initialisation of the same process is an error inside torch.
-            backend.init()
+            # A second initialisation of the same process is an error inside torch; a notebook may have made the first.
+            with _started_before():
+                backend.init()
             _started.add("lazy")
         self._device = self._torch.device("lazy", index)
         self._metrics: Any = torch._lazy.metrics
@@ -75,6 +77,16 @@ class LazyDevice(HostClocked):
 
     def _wait(self) -> None:
         wait_for(self._device)
+
+
+@contextmanager
+def _started_before() -> Iterator[None]:
+    """Pass over what torch raises where the user's own code has started the backend; anything else is raised."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "multiple backend fallbacks" not in str(error):
+            raise
 
 
 _started: set[str] = set()

@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 
 Basis = Literal["operators", "closure"]
 
+_RECORDING = frozenset({"lazy", "xla"})
+"""Kinds of device on which a call records, and what nobody asks for never runs."""
+
+_READS_BACK = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_local_scalar_dense", "_to_copy", "copy_", "_copy_from", "equal", "is_nonzero"),
+        *("nonzero", "index", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
+    )
+)
+"""Operators that may hand a value or a shape to the host, and so make the device run what it needs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
@@ -130,7 +142,7 @@ def observe(step: Callable[[], object], device: Device) -> Observation:
     held = discover(step)
     observed = _observe_blind if held.compiled else _observe_watched
     seen = observed(torch, step, device, held)
-    return replace(seen, findings=tuple(_findings(seen)))
+    return replace(seen, findings=(*_findings(seen), *_unawaited(seen, device)))
 
 
 def _observe_fake(step: Callable[[], object], device: Device) -> Observation:
@@ -318,6 +330,33 @@ def _output(output: object) -> object:
     if output is None or inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
         return output
     return type(output).__name__
+
+
+def _unawaited(seen: Observation, device: Device) -> Iterable[Finding]:
+    """Is there work that waiting on ``device`` and on the outputs does not reach?"""
+    kinds = {used.partition(":")[0]: used for used in seen.devices}
+    away = [kind for kind in kinds if kind not in ("cpu", "meta", device.name.partition(":")[0])]
+    # An asynchronous device is waited for through the outputs; what is recorded there runs for each call's own alone.
+    missed = [kind for kind in away if kind in _RECORDING or not seen.outputs]
+    if device.settling is Settling.SYNCHRONOUS and missed:
+        where = kinds[missed[0]]
+        yield Finding(
+            code="computes-elsewhere",
+            severity="fatal",
+            message=f"The step computes on {where}, and the clock is that of {device.name}, which does not wait for "
+            "that work.",
+            evidence={"device": device.name, "computes_on": ", ".join(kinds[kind] for kind in missed)},
+            hint=f"Name the device: --device {missed[0]}, or device={missed[0]!r}.",
+        )
+    runs = seen.outputs or seen.mutated or seen.backward or seen.ops.keys() & _READS_BACK
+    if device.settling is Settling.LAZY and seen.ops and not runs:
+        yield Finding(
+            code="work-did-not-run",
+            severity="fatal",
+            message="The step returns no tensor and reads none back: a recording device runs nothing of it.",
+            evidence={"operators": seen.n_ops, "device": device.name},
+            hint="Return the output (or the loss).",
+        )
 
 
 def _findings(seen: Observation) -> Iterable[Finding]:

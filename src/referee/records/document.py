@@ -144,6 +144,8 @@ class Plot:
     """Vertical marks: x and text (the knee, for example)."""
     x_ticks: tuple[float, ...] = ()
     """Where the x axis is labelled; left empty, the renderer chooses."""
+    x_words: tuple[str, ...] = ()
+    """What stands at each of ``x_ticks``, where the values are words."""
     caption: str = ""
     height: Literal["short", "tall"] = "tall"
 

@@ -56,6 +56,8 @@ def _png(plot: Plot) -> bytes:
     if plot.log_x:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    if plot.x_words:
+        axes.set_xticks(plot.x_ticks, plot.x_words)
     if plot.log_y:
         axes.set_yscale("log")
     if plot.y_unit == "ns":

@@ -24,6 +24,8 @@ class Axis:
     unit: str = ""
     at: tuple[float, ...] = ()
     """Where labels are wanted; left empty, round values are chosen."""
+    words: tuple[str, ...] = ()
+    """What stands at each of ``at``; left empty, the value itself."""
 
     def place(self, value: float) -> float:
         """Where ``value`` falls: 0 at the low end, 1 at the high end; beyond them outside of the plot."""
@@ -34,6 +36,8 @@ class Axis:
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
         """Values inside the axis with their labels, no two alike: those wanted, or at most ``most`` round ones."""
+        if self.words:
+            return [(value, word) for value, word in zip(self.at, self.words, strict=True)]
         if self.at:
             values = [value for value in self.at if 0 <= self.place(value) <= 1]
         else:
@@ -68,7 +72,8 @@ def axes(plot: Plot) -> tuple[Axis, Axis] | None:
         return None
     xs = [x for x, *_ in points] + [x for x, _ in plot.marks if math.isfinite(x) and (x > 0 or not plot.log_x)]
     ys = [y for _, *rest in points for y in rest]
-    return replace(_around(xs, log=plot.log_x), at=plot.x_ticks), _around(ys, log=plot.log_y, unit=plot.y_unit)
+    x_axis = replace(_around(xs, log=plot.log_x), at=plot.x_ticks, words=plot.x_words)
+    return x_axis, _around(ys, log=plot.log_y, unit=plot.y_unit)
 
 
 def curve_points(curve: Curve, plot: Plot) -> Iterator[tuple[float, float, float, float]]:

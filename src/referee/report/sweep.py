@@ -23,7 +23,7 @@ from referee.records.provenance import describe_shapes
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import context_lines, plural, sentence
-from referee.units import format_frac, format_ns, format_number, format_range_ns, format_rate
+from referee.units import NS_PER_S, format_frac, format_ns, format_number, format_range_ns, format_rate
 
 _LAWS = {
     "max": "max(host, fixed + slope·b)",
@@ -52,6 +52,8 @@ def sweep_headline(sweep: Sweep) -> Headline:
     fit = sweep.fit
     context = (*context_lines(sweep.provenance)[:1], _swept_line(sweep), *context_lines(sweep.provenance)[2:])
     if fit.law not in _LAWS:
+        if any(point.label for point in sweep.points):
+            return Headline(figure="No law over words", sentence=_over_words(sweep), context=context, tone="good")
         return Headline(figure="No fit", sentence=no_knee(fit), context=context, tone="warn")
     if fit.knee is None:
         return Headline(figure="No knee", sentence=no_knee(fit), context=context, tone="warn")
@@ -62,6 +64,20 @@ def sweep_headline(sweep: Sweep) -> Headline:
         context=context,
         tone="warn" if limited else "good",
     )
+
+
+def _over_words(sweep: Sweep) -> str:
+    """What a sweep over words shows, and which question it leaves to a comparison."""
+    values = ",".join(value_words(point) for point in sweep.points)
+    return (
+        f"The values of {sweep.parameter} have no order, so that no law is fitted: each stands for itself. Which is "
+        f"faster is for referee compare --vary {sweep.parameter}={values} to say."
+    )
+
+
+def value_words(point: SweepPoint) -> str:
+    """The value of the parameter at ``point``, as the user wrote it."""
+    return point.label or format_number(point.value)
 
 
 def point_findings(sweep: Sweep) -> tuple[Block, ...]:
@@ -113,18 +129,61 @@ def sweep_blocks(sweep: Sweep) -> tuple[Block, ...]:
         Heading(text=f"Time over {sweep.parameter}"),
         sweep_plot(sweep),
         _table(sweep),
+        *([Paragraph(text=words)] if (words := items_words(sweep)) else []),
+        *([] if not priced(sweep) else [Facts(facts=price_facts(sweep))]),
         Heading(text="The law it obeys"),
         Facts(facts=_fit_facts(sweep)),
     )
 
 
+def priced(sweep: Sweep) -> bool:
+    """Whether a price was given."""
+    return sweep.price_per_hour is not None
+
+
+def price_facts(sweep: Sweep) -> tuple[Fact, ...]:
+    """What a dollar buys at the value to be served."""
+    price = f"at {format_number(sweep.price_per_hour or 0.0)} dollars per hour"
+    if sweep.served is None:
+        return (Fact(label="Price", value=price, note="--served VALUE says at which value it counts"),)
+    served = next((point for point in sweep.points if point.value == sweep.served), None)
+    label = f"Served at {sweep.parameter} {format_number(sweep.served)}"
+    if served is None or served.items_per_dollar is None:
+        return (Fact(label=label, value="no number", note="it could not be measured at that value", tone="warn"),)
+    return (Fact(label=label, value=f"{_amount(served.items_per_dollar)} items per dollar", note=price),)
+
+
+def _amount(items: float) -> str:
+    """``227 M``: a large count, as throughput is shown."""
+    return format_rate(items).removesuffix("/s").strip()
+
+
+def items_words(sweep: Sweep) -> str:
+    """What throughput counts; empty where no point has any."""
+    per_call = [
+        (point.value, point.throughput_per_s * point.median_ns / NS_PER_S)
+        for point in sweep.points
+        if point.throughput_per_s and point.median_ns
+    ]
+    if not per_call:
+        return ""
+    if all(math.isclose(items, per_call[0][1], rel_tol=1e-6) for _, items in per_call) and (
+        len(per_call) > 1 or not math.isclose(per_call[0][0], per_call[0][1], rel_tol=1e-6)
+    ):
+        return f"Throughput counts {format_number(per_call[0][1])} items a call, whatever {sweep.parameter} is."
+    if all(math.isclose(items, value, rel_tol=1e-6) for value, items in per_call):
+        return f"Throughput counts one item for each unit of {sweep.parameter}."
+    return "Throughput counts the items of a call, as the caller gave them."
+
+
 def _swept_line(sweep: Sweep) -> str:
     """What was swept, and what entered at either end: the shapes change along the sweep."""
-    values = ", ".join(format_number(point.value) for point in sweep.points)
+    values = ", ".join(value_words(point) for point in sweep.points)
+    symbol = "" if any(point.label for point in sweep.points) else " (b)"
     ends = dict.fromkeys(
         describe_shapes(p.measurement.provenance.shapes) for p in (*sweep.points[:1], *sweep.points[-1:])
     )
-    return f"{sweep.provenance.dtype} · {' to '.join(ends) or 'no point'} · {sweep.parameter} (b) = {values}"
+    return f"{sweep.provenance.dtype} · {' to '.join(ends) or 'no point'} · {sweep.parameter}{symbol} = {values}"
 
 
 def _intercept(fit: Fit) -> float | None:
@@ -154,7 +213,8 @@ def sweep_plot(sweep: Sweep) -> Plot:
             style="points",
         )
     ]
-    log_x = all(p.value > 0 for p in sweep.points)
+    words = any(point.label for point in sweep.points)
+    log_x = not words and all(p.value > 0 for p in sweep.points)
     law = _law_curve(sweep.fit, [p.value for p, _ in measured], log_x=log_x)
     knee = sweep.fit.knee
     return Plot(
@@ -164,6 +224,7 @@ def sweep_plot(sweep: Sweep) -> Plot:
         log_x=log_x,
         log_y=all(median > 0 for _, median in measured),
         x_ticks=tuple(p.value for p, _ in measured),
+        x_words=tuple(p.label for p, _ in measured) if words else (),
         marks=() if knee is None else ((knee, "knee"),),
     )
 
@@ -192,21 +253,23 @@ def _table(sweep: Sweep) -> Table:
             Column(title="Interval", align="right", priority=2),
             Column(title="Throughput", align="right"),
             Column(title="Per item", align="right", priority=2),
+            *([Column(title="Per dollar", align="right")] if priced(sweep) else []),
             Column(title="Naive claim", align="right", priority=3),
             Column(title="Findings", priority=3, fit="wrap"),
         ),
-        rows=tuple(_row(point) for point in sweep.points),
+        rows=tuple(_row(point, price=priced(sweep)) for point in sweep.points),
     )
 
 
-def _row(point: SweepPoint) -> tuple[str, ...]:
+def _row(point: SweepPoint, *, price: bool) -> tuple[str, ...]:
     throughput = point.throughput_per_s
     return (
-        format_number(point.value),
+        value_words(point),
         "none" if point.median_ns is None else format_ns(point.median_ns),
         "–" if point.ci_low_ns is None else format_range_ns(point.ci_low_ns, point.ci_high_ns),
         "–" if throughput is None else format_rate(throughput),
         "–" if not throughput else format_ns(1e9 / throughput),
+        *(["–" if point.items_per_dollar is None else _amount(point.items_per_dollar)] if price else []),
         "–" if point.measurement.naive_ns is None else format_ns(point.measurement.naive_ns),
         ", ".join(dict.fromkeys(f.code for f in point.measurement.findings)) or "–",
     )
@@ -225,12 +288,16 @@ def _fit_facts(sweep: Sweep) -> tuple[Fact, ...]:
             Fact(label="Fixed", value=format_ns(fit.fixed_ns), note="the device part paid at any value"),
         )
     return (
-        Fact(label="Law", value=f"t(b) = {_LAWS[fit.law]}", note=f"from {plural(len(sweep.points), 'point')}"),
+        Fact(label="Law", value=f"t(b) = {_LAWS[fit.law]}", note=f"from {plural(_numbers(sweep), 'point')}"),
         *parts,
         Fact(label="Slope", value=f"{format_ns(fit.slope_ns)} per unit of {sweep.parameter}"),
         Fact(label="Knee", value=knee_words(fit), note="" if fit.knee is not None else no_knee(fit)),
         *_error_facts(fit),
     )
+
+
+def _numbers(sweep: Sweep) -> int:
+    return sum(point.median_ns is not None for point in sweep.points)
 
 
 def _error_facts(fit: Fit) -> tuple[Fact, ...]:

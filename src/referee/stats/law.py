@@ -77,7 +77,7 @@ def fit_law(
     if low_ns is not None and high_ns is not None:
         width = (as_array(high_ns) - as_array(low_ns))[order]
     if b.size < 4:
-        return no_fit(f"a fit needs at least four points, and there are {b.size}")
+        return no_fit(f"a fit needs at least four points with a number, and here {_count(b.size)}")
     if np.any(b <= 0) or np.any(t <= 0) or np.any(np.diff(b) == 0):
         return no_fit("the points are not distinct, positive and of positive time")
     error_max, error_sum = _held_out(_fit_max, b, t), _held_out(_fit_sum, b, t)
@@ -127,6 +127,10 @@ def no_fit(why: str, *, error_max: float | None = None, error_sum: float | None 
         error_max_frac=error_max,
         error_sum_frac=error_sum,
     )
+
+
+def _count(points: int) -> str:
+    return {0: "is none", 1: "is one"}.get(points, f"are {points}")
 
 
 def _line(b: FloatArray, t: FloatArray) -> tuple[float, float]:
