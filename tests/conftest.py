@@ -7,6 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says what else the machine does, and nothing of what is tested.
+settings.register_profile(
+    "any load", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any load")
 
 
 def find_traces() -> Path | None:

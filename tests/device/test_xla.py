@@ -72,20 +72,21 @@ def test_cutting_the_graph_is_not_waiting_for_it(device: XlaDevice) -> None:
         return y
 
     device.settle(chain())  # compiles
-    handed, after_handing, after_settling = [], [], []
+    handed, after_settling = [], []
     for _ in range(5):
         start = perf_counter_ns()
         device.hand_over(chain())
         cut = perf_counter_ns()
         wait()
-        handed.append(cut - start)
-        after_handing.append(perf_counter_ns() - cut)
+        handed.append((cut - start, perf_counter_ns() - cut))
         device.settle(chain())
         settled = perf_counter_ns()
         wait()
         after_settling.append(perf_counter_ns() - settled)
-    assert min(after_handing) > 3 * min(handed)
-    assert min(after_settling) < min(after_handing) / 10
+    # Of one and the same round: where handing over itself was interrupted, the work goes on meanwhile.
+    handing, waiting = min(handed)
+    assert waiting > 3 * handing
+    assert min(after_settling) < waiting / 10
 
 
 def test_settling_is_on_exactly_the_outputs_given(device: XlaDevice, matrix: Any) -> None:
