@@ -10,13 +10,16 @@ import pytest
 import torch
 
 from referee.anatomy import probe as probe_module
+from referee.anatomy.arguments import Wish, make_arguments
 from referee.anatomy.dissect import dissect
 from referee.anatomy.operator import find_operator
+from referee.anatomy.prepare import Request, prepare
 from referee.anatomy.probe import NoProbe, cache_dir, load_probe
 from referee.anatomy.record import unexplained
-from referee.anatomy.stages import LAYERS
+from referee.anatomy.stages import LAYERS, build_ladder
 from referee.anatomy.survey import survey
 from referee.anatomy.variants import make_groups, time_groups
+from referee.errors import OptionError
 from referee.records.anatomy import Anatomy, Variant
 from referee.records.schema import from_json, to_json
 from referee.report.compose import compose
@@ -92,6 +95,50 @@ def test_a_remainder_that_is_surely_large_is_said(rest: float, low: float, high:
         assert ("less" if rest > 0 else "more") in findings[0].message
 
 
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        ((torch.float32,), (torch.float32,)),
+        ((torch.float32,), (torch.int64,)),
+        ((torch.float32,), (torch.float32, torch.float32)),
+        ((torch.float32,), (torch.int64, torch.int64)),
+        ((torch.bool,), (torch.float32, torch.float32)),
+        ((torch.float32,), (torch.bool, torch.float32, torch.float32)),
+    ],
+)
+def test_the_set_up_builds_the_iterator_that_gives_this_output(
+    made: tuple[torch.dtype], given: tuple[torch.dtype, ...], probe: Any
+) -> None:
+    inputs = [torch.ones(8, dtype=dtype) for dtype in given]
+    call = probe.Call("aten::relu", "", (torch.ones(8),), {})
+    call.set_outputs([torch.ones(8, dtype=made[0])])
+    call.set_iterator(torch.ones(8, dtype=made[0]), inputs)
+    assert probe.rung(call, "iterator", 0, False)() is None
+    if len(given) == 2:
+        with pytest.raises(RuntimeError, match="another kind of iterator"):
+            call.set_iterator(torch.ones(8, dtype=torch.complex64), inputs)
+
+
+def test_stages_inside_do_not_hold_what_was_parsed_before_them(probe: Any) -> None:
+    """Parsing is what it adds to the whole call; the stages below it stand on calls that parse nothing."""
+    found = prepare(Request(operator=(clamp := find_operator("aten.clamp"))), make_arguments(clamp, Wish()), probe)
+    steps = {step.pair.name: step.pair for step in build_ladder(found.subject, probe).steps}
+    wrong = "no tensor at all"
+    for name in ("interpreter lock", "output allocation", "set-up", "kernel", "autograd node", "result"):
+        for side in (steps[name].upper, steps[name].lower):
+            rung = side.names["rung"]
+            rung(wrong)
+    for side in (steps["argument parsing"].upper, steps["overload resolution"].upper):
+        with pytest.raises(TypeError):
+            side.names["rung"](wrong)
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_way_that_does_not_lead_there_is_refused(cpu: Any) -> None:
+    with pytest.raises(OptionError, match="No method leads to aten::zeros"):
+        dissected("aten.zeros", cpu, way="method")
+
+
 @pytest.mark.usefixtures("probe")
 def test_modes_change_the_path(cpu: Any) -> None:
     inference = dissected("aten.add.Tensor", cpu, mode="inference")
@@ -140,6 +187,22 @@ def test_without_a_compiler_there_are_fewer_rows_and_it_says_so(cpu: Any, monkey
     assert any("compiled probe" in text for text in found.unseparated)
     # A row of Python that includes the call of another operator is not called the largest layer.
     assert "largest layer" not in render_text(compose(found), width=100, color=False)
+
+
+def test_a_cache_that_cannot_be_written_is_a_reason_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    monkeypatch.setenv("REFEREE_CACHE", str(blocked / "below it"))
+    monkeypatch.setattr(probe_module, "find_compiler", lambda: "/bin/true")
+    monkeypatch.setattr(probe_module, "_loaded", {})
+    said: list[str] = []
+    found = load_probe(announce=said.append)
+    assert isinstance(found, NoProbe)
+    assert "cannot be written" in found.why
+    assert "REFEREE_CACHE" in found.mend
+    assert not said
 
 
 def test_a_compiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ from referee.errors import CannotTell, OptionError
         ("aten.relu.default", "aten::relu"),
         ("torch.ops.aten.mm.default", "aten::mm"),
         ("sum.dim_IntList", "aten::sum.dim_IntList"),
+        ("torch.add", "aten::add.Tensor"),
+        ("torch.nn.functional.relu", "aten::relu"),
+        ("torch.Tensor.add_", "aten::add_.Tensor"),
     ],
 )
 def test_names_that_people_write(text: str, full: str) -> None:

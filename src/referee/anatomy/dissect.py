@@ -95,7 +95,7 @@ def _dissect(
     if isinstance(probe, NoProbe):
         prepared = prepare(request, arguments, PythonProbe(probe.why))
         ladder = build_python_ladder(prepared.subject)
-        how = {"kind": "python only", "why": probe.why}
+        how = {"kind": "python only", "why": probe.why, "mend": probe.mend}
     else:
         prepared = prepare(request, arguments, probe.module)
         ladder = build_ladder(prepared.subject, probe.module)

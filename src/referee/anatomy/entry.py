@@ -17,6 +17,7 @@ from referee.anatomy.arguments import Arguments
 from referee.anatomy.operator import Argument, Operator
 from referee.device.host import load_torch
 from referee.device.settle import find_leaves
+from referee.errors import OptionError
 
 Way = Literal["function", "method", "overload"]
 
@@ -102,13 +103,19 @@ class Entry:
 def find_entry(operator: Operator, arguments: Arguments, *, record: Any, way: Way | None = None) -> Entry:
     """The expression that leads to ``operator``; ``record`` lists the operators that a callable calls.
 
-    ``way`` asks for one kind alone. The overload itself always leads there.
+    ``way`` asks for one kind alone: :class:`~referee.errors.OptionError` where none of that kind leads there. The
+    overload itself always does.
     """
     for entry in _candidates(operator, arguments):
         if way is not None and entry.way != way:
             continue
         if entry.way == "overload" or _leads_to(entry, operator, arguments, record):
             return entry
+    if way in ("function", "method"):
+        raise OptionError(
+            f"No {way} leads to {operator.full} with these arguments.",
+            hint="Leave --way out, or ask for --way overload.",
+        )
     return _overload(operator, arguments)
 
 

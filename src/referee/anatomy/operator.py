@@ -81,6 +81,9 @@ class Operator:
 def find_operator(text: str) -> Operator:
     """The operator that a user writes as ``aten.add.Tensor``, ``aten::add.Tensor``, ``aten.add`` or ``add``.
 
+    A function of torch's (``torch.add``, ``torch.nn.functional.relu``, ``torch.Tensor.add_``) names the operator of its
+    name.
+
     Raises :class:`~referee.errors.OptionError` with what is there instead.
     """
     name, overload = _split(text)
@@ -99,8 +102,11 @@ def find_operator(text: str) -> Operator:
     return read_operator(name, overload)
 
 
+_FUNCTION = re.compile(r"^torch\.(nn\.functional\.|Tensor\.|linalg\.(?=linalg_))?(?=\w+$)")
+
+
 def _split(text: str) -> tuple[str, str | None]:
-    words = re.split(r"::|\.", text.removeprefix("torch.ops."))
+    words = re.split(r"::|\.", _FUNCTION.sub("aten.", text.removeprefix("torch.ops.")))
     if len(words) == 1 or ("::" not in text and len(words) == 2 and words[0] not in _namespaces()):
         words = ["aten", *words]
     if len(words) not in (2, 3) or not all(word.isidentifier() for word in words):

@@ -152,7 +152,7 @@ def _findings(probe: dict[str, Scalar]) -> tuple[Finding, ...]:
             code="no-probe",
             severity="warning",
             message=f"The compiled probe is missing ({probe['why']}), so that most stages cannot be told apart",
-            hint="Install a C++ compiler (g++ or clang++), or name one with CXX.",
+            hint=str(probe["mend"]),
         ),
     )
 

@@ -83,14 +83,13 @@ class Rungs:
     """Makes the functions that stop at a depth, for one set of arguments and one list of signatures."""
 
     def __init__(
-        self, probe: Any, subject: Subject, arguments: Arguments, *, signatures: Sequence[str], context: Context
+        self, probe: Any, subject: Subject, arguments: Arguments, *, context: Context, signatures: Sequence[str] = ()
     ) -> None:
         self._probe, self._subject, self._context = probe, subject, context
         operator = subject.operator
         self.call = probe.Call(operator.name, operator.overload, arguments.args, dict(arguments.kwargs))
         self.boxed = subject.entry.way == "overload"
-        self.parses = bool(signatures) and not self.boxed
-        if self.parses:
+        if signatures and not self.boxed:
             me = arguments.args[0] if subject.entry.way == "method" else None
             self.call.set_parser(list(signatures), me)
         self.call.set_outputs(list(subject.fresh))
@@ -140,16 +139,17 @@ def build_ladder(subject: Subject, probe: Any) -> Ladder:
     entry, context = subject.entry, subject.context
     unseparated: list[str] = []
     signatures, chosen = _signatures(subject, probe, unseparated)
-    plain = Rungs(probe, subject, subject.plain, signatures=signatures, context=context)
+    # The rungs inside parse nothing: read out of the arguments or not, the memory of an output costs the same.
+    plain = Rungs(probe, subject, subject.plain, context=context)
     if not plain.boxed and not plain.call.is_typed():
         unseparated.append(_BOXED)
     same = subject.wanting is subject.plain
-    wanting = plain if same else Rungs(probe, subject, subject.wanting, signatures=signatures, context=context)
+    wanting = plain if same else Rungs(probe, subject, subject.wanting, context=context)
     steps = [*_binding(subject, plain, probe, signatures, chosen, unseparated)]
     inside, floor = _inside(subject, plain, unseparated)
     steps += _dispatch(subject, plain, floor, unseparated)
     if subject.autocast is not None:
-        top = Rungs(probe, subject, subject.actual, signatures=signatures, context=subject.autocast)
+        top = Rungs(probe, subject, subject.actual, context=subject.autocast)
         meaning = "its redispatch and the casts of the operands"
         steps.append(_step(DISPATCH, "dispatch: autocast", meaning, top.at("call"), wanting.at("call")))
     else:
@@ -242,30 +242,31 @@ def _binding(
     if rungs.boxed:
         meaning = "arguments searched for overrides, then converted one by one by the schema"
         steps.append(_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing()))
-    elif rungs.parses:
-        steps += _parsing(subject, rungs, probe, signatures, chosen)
-    lower = rungs.at("parse") if rungs.boxed or rungs.parses else rungs.nothing()
+    elif signatures:
+        steps += _parsing(subject, probe, signatures, chosen)
+    lower = rungs.at("parse") if rungs.boxed else rungs.nothing()
     steps.append(_step(BINDING, "interpreter lock", "released and taken again", rungs.at("release"), lower))
     return steps
 
 
-def _parsing(subject: Subject, rungs: Rungs, probe: Any, signatures: Sequence[str], chosen: str) -> list[Step]:
-    """Parsing; and where there is a choice, what choosing adds to parsing against the right signature alone."""
+def _parsing(subject: Subject, probe: Any, signatures: Sequence[str], chosen: str) -> list[Step]:
+    """Parsing; and where there is a choice, what choosing adds to parsing against the right signature alone.
+
+    Both are what a whole call costs more: a parser in a loop of its own finds its code at hand, and is cheaper there
+    than between the other layers, whose time then rises with what they were parsed for.
+    """
+    context = subject.autocast or subject.context
+
+    def whole(known: Sequence[str]) -> Timed:
+        return Rungs(probe, subject, subject.actual, signatures=known, context=context).at("wrap")
+
     meaning = "checked and read by torch's own parser"
     if len(signatures) == 1 or not chosen:
-        return [_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing())]
-    alone = Rungs(probe, subject, subject.plain, signatures=(chosen,), context=subject.context)
+        return [_step(BINDING, "argument parsing", meaning, whole(signatures), whole(()))]
+    right, tried = f"{meaning}, against the right signature", f"what trying {len(signatures)} signatures adds"
     return [
-        _step(
-            BINDING, "argument parsing", f"{meaning}, against the right signature", alone.at("parse"), rungs.nothing()
-        ),
-        _step(
-            RESOLUTION,
-            "overload resolution",
-            f"what trying {len(signatures)} signatures adds",
-            rungs.at("parse"),
-            alone.at("parse"),
-        ),
+        _step(BINDING, "argument parsing", right, whole((chosen,)), whole(())),
+        _step(RESOLUTION, "overload resolution", tried, whole(signatures), whole((chosen,))),
     ]
 
 
@@ -288,10 +289,7 @@ def _inside(subject: Subject, rungs: Rungs, unseparated: list[str]) -> tuple[lis
     else:
         unseparated.append("shape, stride and broadcast set-up: it is part of the kernel row")
     if _is_deep(subject, rungs):
-        steps.append(_step(KERNEL, "loop", "the work itself, on an output that is there", rungs.at("out"), lower))
-        steps.append(
-            _step(KERNEL, "rest of the kernel", "what the kernel does besides", rungs.at("kernel"), rungs.at("out"))
-        )
+        steps.append(_step(KERNEL, "loop", "the work itself", rungs.at("kernel"), lower))
         return steps, rungs.at("kernel")
     name = "calls inside" if subject.inner_calls else "kernel"
     meaning = _composite_words(subject) if subject.inner_calls else "the backend's kernel, less the rows above"

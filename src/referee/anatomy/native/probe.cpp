@@ -247,51 +247,98 @@ std::unique_ptr<TypedCall> find_typed(Signatures<Sigs...>, const OperatorHandle&
 
 // ---------------------------------------------------------------- deeper rows of named operators
 
-// The kernel of the CPU key called past the dispatcher, and the same on an output that exists already.
-struct Deep {
-  std::function<void(const Stack&)> kernel;
-  std::function<void(Tensor&, const Stack&)> out;
-};
+// The kernel of the CPU key called past the dispatcher, with its arguments taken off the stack beforehand.
+using Kernel = std::function<void()>;
+using MakeKernel = Kernel (*)(const Stack&);
 
-#define UNARY(name)                                                               \
-  {"aten::" #name, {[](const Stack& s) { (void)at::cpu::name(s[0].toTensor()); },  \
-                    [](Tensor& out, const Stack& s) { at::cpu::name##_outf(s[0].toTensor(), out); }}}
-#define BINARY(name, full)                                                                           \
-  {"aten::" full, {[](const Stack& s) { (void)at::cpu::name(s[0].toTensor(), s[1].toTensor()); },     \
-                   [](Tensor& out, const Stack& s) { at::cpu::name##_outf(s[0].toTensor(), s[1].toTensor(), out); }}}
-#define SCALED(name, full)                                                                                            \
-  {"aten::" full,                                                                                                     \
-   {[](const Stack& s) { (void)at::cpu::name(s[0].toTensor(), s[1].toTensor(), s[2].toScalar()); },                   \
-    [](Tensor& out, const Stack& s) { at::cpu::name##_outf(s[0].toTensor(), s[1].toTensor(), s[2].toScalar(), out); }}}
+#define UNARY(name)                                                                    \
+  {"aten::" #name, [](const Stack& s) -> Kernel {                                      \
+     return [a = s[0].toTensor()] { (void)at::cpu::name(a); }; }}
+#define BINARY(name, full)                                                             \
+  {"aten::" full, [](const Stack& s) -> Kernel {                                       \
+     return [a = s[0].toTensor(), b = s[1].toTensor()] { (void)at::cpu::name(a, b); }; }}
+#define SCALED(name, full)                                                             \
+  {"aten::" full, [](const Stack& s) -> Kernel {                                       \
+     return [a = s[0].toTensor(), b = s[1].toTensor(), c = s[2].toScalar()] {          \
+       (void)at::cpu::name(a, b, c); }; }}
 
-const std::unordered_map<std::string, Deep>& deep_rows() {
-  static const std::unordered_map<std::string, Deep> rows = {
+MakeKernel find_kernel(const std::string& name) {
+  static const std::unordered_map<std::string, MakeKernel> rows = {
       SCALED(add, "add.Tensor"), SCALED(sub, "sub.Tensor"), BINARY(mul, "mul.Tensor"), BINARY(div, "div.Tensor"),
       BINARY(maximum, "maximum"), BINARY(mm, "mm"), UNARY(exp), UNARY(neg), UNARY(sigmoid), UNARY(sin), UNARY(sqrt),
       UNARY(tanh)};
-  return rows;
+  const auto found = rows.find(name);
+  return found == rows.end() ? nullptr : found->second;
 }
 #undef UNARY
 #undef BINARY
 #undef SCALED
 
-// The iterator that a pointwise kernel builds, on an output that exists already.
-void build_iterator(const Tensor& out, const std::vector<Tensor>& in) {
-  if (in.size() == 1 && out.scalar_type() == in[0].scalar_type()) {
-    at::TensorIterator::unary_op(const_cast<Tensor&>(out), in[0]);
-  } else if (in.size() == 2 && out.scalar_type() == at::kBool && in[0].scalar_type() != at::kBool) {
-    at::TensorIterator::comparison_op(const_cast<Tensor&>(out), in[0], in[1]);
-  } else if (in.size() == 2) {
-    at::TensorIterator::borrowing_binary_op(out, in[0], in[1]);
-  } else {
-    // Three and more operands of several dtypes (a mask and two values) are taken as they are, not promoted.
-    bool same = true;
-    for (const auto& t : in) same = same && t.scalar_type() == out.scalar_type();
-    auto config = at::TensorIteratorConfig();
-    config.add_borrowed_output(out).check_all_same_dtype(same);
-    for (const auto& t : in) config.add_borrowed_const_input(t);
-    config.build();
+Tensor allocate(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options) {
+  // As the generated wrappers around structured kernels do: no strides are the usual ones.
+  if (!options.device().is_cpu()) {
+    return strides.empty() ? at::empty(sizes, options) : at::empty_strided(sizes, strides, options);
   }
+  return strides.empty() ? at::detail::empty_cpu(sizes, options)
+                         : at::detail::empty_strided_cpu(sizes, strides, options);
+}
+
+// The iterator of a structured kernel whose output does not exist yet: it asks for the output once it knows the shape,
+// and makes no check of what an output that is there might overlap with. The arguments of the hook differ between
+// versions of torch, and are taken from it.
+template <class Hook> struct MakingIteratorOf;
+template <class... Rest>
+struct MakingIteratorOf<void (at::impl::MetaBase::*)(int64_t, at::IntArrayRef, at::IntArrayRef, at::TensorOptions, Rest...)>
+    final : at::TensorIteratorBase {
+  Tensor made;
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options,
+                              Rest... rest) override {
+    made = allocate(sizes, strides, options);
+    at::TensorIteratorBase::set_output_raw_strided(index, sizes, strides, options, rest...);
+  }
+  const Tensor& maybe_get_output(int64_t) override { return made; }
+};
+using MakingIterator = MakingIteratorOf<decltype(&at::impl::MetaBase::set_output_raw_strided)>;
+
+enum class Iterates { unary, unary_float, binary, binary_float, comparison, other };
+
+// Which of torch's iterators gives this output for these inputs.
+Iterates iterator_of(const Tensor& out, const std::vector<Tensor>& in) {
+  bool integral = true;
+  for (const auto& t : in) integral = integral && c10::isIntegralType(t.scalar_type(), true);
+  const bool widens = integral && at::isFloatingType(out.scalar_type());
+  if (in.size() == 1 && widens) return Iterates::unary_float;
+  if (in.size() == 1 && out.scalar_type() == in[0].scalar_type()) return Iterates::unary;
+  if (in.size() == 2 && widens) return Iterates::binary_float;
+  if (in.size() == 2 && out.scalar_type() == at::kBool && in[0].scalar_type() != at::kBool) return Iterates::comparison;
+  if (in.size() == 2) return Iterates::binary;
+  return Iterates::other;
+}
+
+// The output of the iterator that a pointwise kernel builds, made on the way, and dropped.
+at::ScalarType build_iterator(Iterates kind, const std::vector<Tensor>& in) {
+  MakingIterator made;
+  const Tensor& out = made.maybe_get_output(0);
+  switch (kind) {
+    case Iterates::unary: made.build_borrowing_unary_op(out, in[0]); break;
+    case Iterates::unary_float: made.build_borrowing_unary_float_op(out, in[0]); break;
+    case Iterates::binary: made.build_borrowing_binary_op(out, in[0], in[1]); break;
+    case Iterates::binary_float: made.build_borrowing_binary_float_op(out, in[0], in[1]); break;
+    case Iterates::comparison: made.build_borrowing_comparison_op(out, in[0], in[1]); break;
+    case Iterates::other: break;
+  }
+  return out.scalar_type();
+}
+
+// Of three and more operands: their kernels make the output first. Operands of several dtypes (a mask and two values)
+// are taken as they are, not promoted.
+void build_iterator_on(const Tensor& out, const std::vector<Tensor>& in) {
+  bool same = true;
+  for (const auto& t : in) same = same && t.scalar_type() == out.scalar_type();
+  auto config = at::TensorIteratorConfig();
+  config.add_borrowed_output(out).check_all_same_dtype(same);
+  for (const auto& t : in) config.add_borrowed_const_input(t);
+  config.build();
 }
 
 // ---------------------------------------------------------------- one prepared call
@@ -302,11 +349,8 @@ struct Blank {  // what an output needs to be allocated again
   bool contiguous;
 };
 
-// As the generated wrappers around structured kernels do: strides are computed only where they are not the usual ones.
 Tensor allocate(const Blank& b) {
-  if (!b.options.device().is_cpu()) return at::empty_strided(b.sizes, b.strides, b.options);
-  if (b.contiguous) return at::detail::empty_cpu(b.sizes, b.options);
-  return at::detail::empty_strided_cpu(b.sizes, b.strides, b.options);
+  return allocate(b.sizes, b.contiguous ? at::IntArrayRef() : at::IntArrayRef(b.strides), b.options);
 }
 
 // Each turn waits for the one before, and the fences keep the work around it from running meanwhile.
@@ -318,7 +362,7 @@ void spin(uint64_t turns) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-enum class Depth { parse, release, allocate, iterator, out, kernel, redispatch, call, wrap };
+enum class Depth { parse, release, allocate, iterator, kernel, redispatch, call, wrap };
 
 class Call : public std::enable_shared_from_this<Call> {
  public:
@@ -327,10 +371,11 @@ class Call : public std::enable_shared_from_this<Call> {
         full_(overload.empty() ? name : name + "." + overload), symbol_(c10::Symbol::fromQualString(name)),
         stack_(make_stack(args, kwargs)) {
     typed_ = find_typed(TypedSignatures{}, op_, stack_);
+    if (const auto make = find_kernel(full_)) kernel_ = make(stack_);
   }
 
   bool is_typed() const { return typed_ != nullptr; }
-  bool has_kernel() const { return deep_rows().count(full_) != 0; }
+  bool has_kernel() const { return static_cast<bool>(kernel_); }
 
   // The outputs of one call that own new memory.
   void set_outputs(const std::vector<Tensor>& fresh) {
@@ -342,7 +387,9 @@ class Call : public std::enable_shared_from_this<Call> {
   }
   void set_iterator(const Tensor& out, std::vector<Tensor> in) {
     inputs_ = std::move(in);
-    build_iterator(out, inputs_);
+    iterates_ = iterator_of(out, inputs_);
+    if (iterates_ == Iterates::other) build_iterator_on(out, inputs_);
+    else TORCH_CHECK(build_iterator(iterates_, inputs_) == out.scalar_type(), "another kind of iterator");
   }
   void set_parser(const std::vector<std::string>& signatures, const std::optional<Tensor>& self) {
     parser_ = std::make_unique<torch::PythonArgParser>(signatures, false);
@@ -356,22 +403,17 @@ class Call : public std::enable_shared_from_this<Call> {
       case Depth::parse: break;
       case Depth::release: { py::gil_scoped_release no_lock; break; }
       case Depth::allocate: allocate_all(); break;
-      case Depth::iterator: {
-        py::gil_scoped_release no_lock;
-        build_iterator(allocate(blanks_.front()), inputs_);
-        break;
-      }
-      case Depth::out: {
+      case Depth::iterator: {  // below autograd, where the real one casts operands of other dtypes
         py::gil_scoped_release no_lock;
         at::AutoDispatchBelowADInplaceOrView guard;
-        Tensor made = allocate(blanks_.front());
-        deep_rows().at(full_).out(made, stack_);
+        if (iterates_ == Iterates::other) build_iterator_on(allocate(blanks_.front()), inputs_);
+        else build_iterator(iterates_, inputs_);
         break;
       }
       case Depth::kernel: {
         py::gil_scoped_release no_lock;
         at::AutoDispatchBelowADInplaceOrView guard;
-        deep_rows().at(full_).kernel(stack_);
+        kernel_();
         break;
       }
       case Depth::redispatch: {
@@ -465,6 +507,8 @@ class Call : public std::enable_shared_from_this<Call> {
   c10::Symbol symbol_;
   Stack stack_;
   std::unique_ptr<TypedCall> typed_;
+  Kernel kernel_;
+  Iterates iterates_ = Iterates::other;
   std::vector<Blank> blanks_;
   std::vector<Tensor> inputs_;
   std::unique_ptr<torch::PythonArgParser> parser_;
@@ -484,7 +528,7 @@ struct Rung {
 Depth depth_of(const std::string& name) {
   static const std::unordered_map<std::string, Depth> names = {
       {"parse", Depth::parse}, {"release", Depth::release}, {"allocate", Depth::allocate},
-      {"iterator", Depth::iterator}, {"out", Depth::out}, {"kernel", Depth::kernel},
+      {"iterator", Depth::iterator}, {"kernel", Depth::kernel},
       {"redispatch", Depth::redispatch}, {"call", Depth::call}, {"wrap", Depth::wrap}};
   return names.at(name);
 }
