@@ -64,7 +64,8 @@ def test_the_clock_of_the_cpu_does_not_wait_for_recorded_work(x: Any, returns: b
 def test_a_backend_that_the_user_has_started_is_used() -> None:
     code = (
         "import torch, torch._lazy.ts_backend as backend; backend.init(); import referee; "
-        "x = torch.randn(4, 4, device='lazy'); print(referee.bench(torch.mm, x, x, budget='50ms').provenance.accelerator)"
+        "x = torch.randn(4, 4, device='lazy'); "
+        "print(referee.bench(torch.mm, x, x, budget='50ms').provenance.accelerator)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ from typing import Literal
 from referee.records.finding import Finding
 from referee.records.measurement import Warmup
 from referee.records.provenance import Difference, Provenance
+from referee.records.shown import Shown
 
 Answer = Literal["faster", "slower", "same", "cannot-tell"]
 
@@ -53,7 +54,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """A comparison (schema ``referee.compare/1``). The ratio is time B / time A: below 1, B is faster.
 
     The first candidate is A. ``ratio``, ``ci_low``, ``ci_high`` and ``answer`` are those of the second against it

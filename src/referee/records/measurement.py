@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from referee.errors import ProvenanceError
 from referee.records.finding import Finding
 from referee.records.provenance import Provenance, describe_shapes
+from referee.records.shown import Shown
 from referee.units import format_frac, format_ns
 
 
@@ -44,7 +45,7 @@ class Warmup:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Measurement:
+class Measurement(Shown):
     """A number with everything needed to believe it (schema ``referee.measurement/1``).
 
     ``median_ns`` is ``None`` when a fatal finding forbids a headline number; the samples are kept all the same.
@@ -152,8 +153,8 @@ class Fit:
     error_sum_frac: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sweep(Shown):
     """The null experiment (schema ``referee.sweep/1``): the same method at each value of one parameter."""
 
     name: str
@@ -167,3 +168,11 @@ class Sweep:
     served: float | None = None
     """The value at which the step will be served, if it was given: the point whose throughput per dollar counts."""
     schema: str = "referee.sweep/1"
+
+    def __repr__(self) -> str:
+        """The time at each value, the knee and what limits them, in a line: no samples."""
+        times = ", ".join(f"{point.label or f'{point.value:g}'}: {format_ns(point.median_ns)}" for point in self.points)
+        knee = [] if self.fit.knee is None else [f"knee near {self.fit.knee:.3g}"]
+        codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
+        parts = [f"{self.name} over {self.parameter}: {times}", *knee, *([f"findings: {codes}"] if codes else [])]
+        return "; ".join(parts)

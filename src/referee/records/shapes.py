@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from referee.records.finding import Finding
 from referee.records.measurement import Warmup
 from referee.records.provenance import Provenance
+from referee.records.shown import Shown
+from referee.units import format_ns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,8 @@ class ShapePoint:
     provenance: Provenance
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShapeSet:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ShapeSet(Shown):
     """A mixture of shapes (schema ``referee.shapes/1``), called in random order by their shares.
 
     ``mixture`` are the percentiles over all requests; preempted calls are left out of every percentile and counted
@@ -55,3 +57,13 @@ class ShapeSet:
     provenance: Provenance
     findings: tuple[Finding, ...] = ()
     schema: str = "referee.shapes/1"
+
+    def __repr__(self) -> str:
+        """The percentiles of the mixture and what limits them, in a line: no samples."""
+        tail = self.mixture
+        words = "no number"
+        if tail is not None:
+            words = f"p50 {format_ns(tail.p50_ns)}, p95 {format_ns(tail.p95_ns)}, p99 {format_ns(tail.p99_ns)}"
+        shapes = ", ".join(point.label for point in self.points)
+        codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
+        return f"{self.name}: {words}; shapes {shapes}" + (f"; findings: {codes}" if codes else "")

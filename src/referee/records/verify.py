@@ -8,12 +8,13 @@ from typing import Literal
 from referee.records.finding import Finding
 from referee.records.measurement import Measurement
 from referee.records.provenance import Difference, Provenance
+from referee.records.shown import Shown
 
 VerifyAnswer = Literal["reproduced", "not-reproduced", "not-comparable", "cannot-tell"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Verification:
+class Verification(Shown):
     """The outcome (schema ``referee.verify/1``): time here / time saved, and the tolerance it is held against.
 
     ``ratio`` compares the floors where both have one, which is what load disturbs least, else the medians.
