@@ -86,6 +86,22 @@ def clamped_anew(parameters: Any, scaler: Any) -> None:
         p.grad = torch.clamp(p.grad, -0.1, 0.1)  # here
 
 
+def clamped_from_one_side(parameters: Any, scaler: Any) -> None:
+    for p in parameters:
+        p.grad = torch.clamp_max(p.grad, 0.1)  # here
+
+
+def bounded_anew(parameters: Any, scaler: Any) -> None:
+    limit = torch.tensor(0.1)
+    for p in parameters:
+        p.grad = torch.maximum(torch.minimum(p.grad, limit), -limit)  # here
+
+
+def bounded_by_a_limit_for_each(parameters: Any, scaler: Any) -> None:
+    for p in parameters:
+        p.grad = torch.full_like(p.grad, 0.1).fmin(p.grad)  # here
+
+
 def multiplied(parameters: Any, scaler: Any) -> None:
     norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in parameters]))
     for p in parameters:
@@ -120,6 +136,9 @@ WAYS = (
     clamped,
     clamped_through_data,
     clamped_anew,
+    clamped_from_one_side,
+    bounded_anew,
+    bounded_by_a_limit_for_each,
     multiplied,
     multiplied_by_an_operator,
     multiplied_anew,
@@ -194,7 +213,29 @@ def other_tensors_changed(parameters: Any, scaler: Any) -> None:
     torch.randn(4).clamp_(-1, 1).mul_(norm)
 
 
-@pytest.mark.parametrize("act", [logged, logged_and_averaged, unscaled_by_hand, other_tensors_changed])
+def extremes_read(parameters: Any, scaler: Any) -> None:
+    for p in parameters:
+        assert p.grad.max() >= torch.min(p.grad, 0).values.min()
+        torch.maximum(p.grad, p.grad)
+
+
+def bounded_at_a_scaled_limit(parameters: Any, scaler: Any) -> None:
+    limit = torch.tensor(0.1 * scaler.get_scale())
+    for p in parameters:
+        p.grad = torch.maximum(torch.minimum(p.grad, limit.expand_as(p.grad)), -limit)
+
+
+NO_CLIPPING = (
+    logged,
+    logged_and_averaged,
+    unscaled_by_hand,
+    other_tensors_changed,
+    extremes_read,
+    bounded_at_a_scaled_limit,
+)
+
+
+@pytest.mark.parametrize("act", NO_CLIPPING)
 def test_what_is_no_clipping_of_scaled_gradients_is_left_in_peace(act: Callable[[Any, Any], None]) -> None:
     assert watched(act, unscale=False).findings == ()
 

@@ -30,7 +30,9 @@ _NORMS = (
 )
 """Where a norm, or the squares for one, may be read: the part of torch, and the name there."""
 
-_CLAMPS = ("clamp", "clamp_", "clip", "clip_", "clamp_min_", "clamp_max_")
+_CLAMPS = ("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_")
+_BOUNDS = ("minimum", "maximum", "fmin", "fmax", "min", "max")
+"""Of two tensors, the gradient may be either one."""
 _PRODUCTS = ("mul", "mul_", "div", "div_", "__mul__", "__rmul__", "__imul__", "__truediv__", "__itruediv__")
 _FOREACH_CLAMPS = ("_foreach_clamp_min_", "_foreach_clamp_max_", "_foreach_minimum_", "_foreach_maximum_")
 _FOREACH_PRODUCTS = ("_foreach_mul_", "_foreach_div_")
@@ -75,6 +77,7 @@ class ClipWatch:
         on.wrap(torch, "cat", after=self.after_gathering)
         for names, owners, told in (
             (_CLAMPS, (torch.Tensor, torch), self.before_clamp),
+            (_BOUNDS, (torch.Tensor, torch), self.before_bound),
             (_PRODUCTS, (torch.Tensor, torch), self.before_product),
             (_FOREACH_CLAMPS, (torch,), self.before_clamp),
             (_FOREACH_PRODUCTS, (torch,), self.before_product),
@@ -153,6 +156,16 @@ class ClipWatch:
         scale = self.scale_in(tensors)
         if scale is not None and not self.inside and not _is_scaled(factor, scale):
             self.tell(scale, f"{name} cuts off what the scale has made of them")
+
+    def before_bound(self, name: str, one: object, other: object) -> None:
+        """The smaller or larger of two tensors is taken: of a gradient and what bounds it?"""
+        if not self.carrying or not isinstance(other, self.torch.Tensor):
+            return  # of one tensor alone the least or greatest is read
+        carries = [self.scale_in(tensor) is not None for tensor in (one, other)]
+        if carries == [True, False]:
+            self.before_clamp(name, one, other)
+        elif carries == [False, True]:
+            self.before_clamp(name, other, one)
 
     def before_product(self, name: str, tensors: object, factor: object) -> None:
         """Gradients are multiplied: that unscales them, or clips them where their norm has been read before."""
@@ -292,9 +305,17 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
+def _bound(limit: object) -> float | None:
+    """The magnitude of a limit: a number, a tensor of one, or of many that are as large; ``None`` for anything else."""
+    if isinstance(limit, load_torch().Tensor) and limit.numel() > 1 and not limit.is_complex():
+        sizes = limit.detach().abs()
+        return float(sizes.max()) if bool((sizes == sizes.max()).all()) else None
+    return _number(limit)
+
+
 def _is_scaled(limit: object, scale: float) -> bool:
     """Whether a limit was multiplied by the scale, so that it cuts what the plain limit would after unscaling."""
-    value = _number(limit)
+    value = _bound(limit)
     if value is None or not math.isfinite(value) or scale < _LEAST_SCALE:
         return False
     plain = abs(value) / scale
