@@ -14,7 +14,7 @@ import pytest
 from referee.analysis.diagnose import diagnose
 from referee.graph.work import work_by_device
 from referee.trace.builder import TraceBuilder
-from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE, Trace
+from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE, Kind, Trace
 from referee.trace.reader import parse_trace, read_trace
 from referee.trace.totals import kernels_per_step, totals
 
@@ -150,3 +150,15 @@ def test_a_tiled_trace_is_so_many_traces(traces_dir: Path, tmp_path: Path):
         assert getattr(thrice, name) == 3 * getattr(once, name), name
     assert thrice.device_rows_without_launch == 0
     assert json.loads(tiled.read_bytes())["traceEvents"]
+
+
+def test_a_stream_that_waits_for_an_event_is_no_device_work() -> None:
+    """MTIA records such waits among its tasks; a stream is not at work while it stands."""
+    common = {"ph": "X", "pid": 17, "tid": 1, "cat": "mtia_ccp_events"}
+    rows = [
+        {"name": "event_wait", "ts": 0, "dur": 900, "args": {"stream": 108, "wait_on_stream": 104}},
+        {"name": "pe_exe", "ts": 900, "dur": 100, "args": {"stream": 108}},
+        {"name": "event_record", "ts": 1000, "dur": 1, "args": {"stream": 108}},
+    ]
+    trace = parse_trace(json.dumps({"traceEvents": [common | row for row in rows]}).encode())
+    assert trace.rows.kind.tolist() == [Kind.DEVICE_SYNC, Kind.DEVICE_OTHER, Kind.DEVICE_SYNC]

@@ -75,6 +75,8 @@ _LAUNCH = re.compile(
 )
 _ASCEND = "ascend hardware"
 _ASCEND_SYNC = re.compile(r"(?i)(?:EVENT|NOTIFY|CAPTURE|MEM)_(?:RECORD|WAIT|RESET)")
+_MTIA, _MTIA_SYNC = "mtia_ccp_events", re.compile(r"event_(?:wait|record)$")
+"""The tasks of MTIA's control processors: streams that wait for an event, or record one, are at no work meanwhile."""
 _ASCEND_COPY = re.compile(r"(?i)(?:MEMCPY|SDMA)")
 """Ascend's profiler writes the tasks of a stream under one process: kernels by their own names, the rest by these."""
 _ASCEND_LINKS = ("hccl", "communication")
@@ -93,7 +95,10 @@ def classify(category: CodeColumn, name: CodeColumn, *, categories: Sequence[str
     framed = (kind == Kind.OPERATOR) | (kind == Kind.ANNOTATION)
     kind[framed & name_flags(names, _STEP)[name]] = Kind.STEP
     kind[framed & name_flags(names, _LOADER)[name]] = Kind.LOADER
-    _tell_ascend_apart(kind, category, name, categories=[text.lower() for text in categories], names=names)
+    if _MTIA in (lower := [text.lower() for text in categories]):
+        task = np.array([text == _MTIA for text in lower])[category]
+        kind[task & name_flags(names, _MTIA_SYNC)[name]] = Kind.DEVICE_SYNC
+    _tell_ascend_apart(kind, category, name, categories=lower, names=names)
     return kind
 
 
