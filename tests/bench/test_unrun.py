@@ -8,8 +8,10 @@ from itertools import count
 
 import pytest
 
+from referee.bench import unrun
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
+from referee.bench.proof import Proof
 from referee.bench.unrun import check_unrun
 from referee.device.fake import FakeAsync, FakeLazy
 from referee.device.redundancy import Redundancy, Repeated
@@ -68,6 +70,44 @@ def test_what_cannot_be_tried_is_left_open() -> None:
     assert "too short for the clock" in check_unrun(replace(tiny), device=device)[0].message
     assert "cannot be made up" in check_unrun(unmade, device=device)[0].message
     assert codes(ten_products(again(device)), device, prove=False) == ["repeats-recorded"]
+
+
+RAN = Proof(
+    outcome="ran",
+    slope_ns=200_000,
+    one_ns=200_000,
+    one_spread_ns=1_000,
+    settle_ns=0,
+    ratio=2.0,
+    calls=4,
+    steady=True,
+    threshold_frac=0.5,
+)
+NOISY, MERGED = replace(RAN, ratio=3.0, steady=False), replace(RAN, outcome="did-not-run", slope_ns=0.0, ratio=1.0)
+
+
+@pytest.mark.parametrize(
+    ("proofs", "expected"),
+    [
+        ((RAN, RAN), []),
+        ((RAN, MERGED), ["repeats-merged"]),
+        ((RAN, NOISY), ["repeats-recorded"]),
+        ((NOISY,), ["repeats-recorded"]),
+        ((MERGED,), ["repeats-merged"]),
+    ],
+)
+def test_noise_is_not_taken_for_work_that_ran(
+    proofs: tuple[Proof, ...], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other work beside it makes windows longer, so that merged calls may seem to run: once, or unsteadily."""
+    following = iter(proofs)
+    monkeypatch.setattr(unrun, "prove_window", lambda *_, **__: next(following))
+    device = FakeLazy(merge_identical=True)
+    found = check_unrun(ten_products(again(device)), device=device)
+    assert [finding.code for finding in found] == expected
+    assert list(following) == []
+    if proofs[-1] is NOISY:
+        assert "cannot be told here: the time of several is too unsteady." in found[0].message
 
 
 def test_inputs_that_an_operator_does_not_take_leave_it_open() -> None:
