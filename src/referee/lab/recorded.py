@@ -22,8 +22,8 @@ from referee.units import format_frac, format_ns
 
 _PROFILED = (
     "a recorded call holds the profiler's own part, of unknown length, so that the call itself took less and the "
+    "interval begins at nothing"
 )
-"interval begins at nothing"
 _ELEMENTWISE = re.compile(r"elementwise", re.IGNORECASE)
 _LAUNCH, _GRAPH = re.compile(r"^cu(da)?Launch(Cooperative)?Kernel"), re.compile(r"^cu(da)?GraphLaunch")
 """CUDA's own calls: the claim names one, and other vendors' cost something else."""
