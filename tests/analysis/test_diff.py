@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 from referee.analysis.align import align
 from referee.analysis.diff import diff_traces
 from referee.records.diff import TraceDiff
+from referee.report.diff import compose_diff
+from referee.report.text import render_text
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Trace
 from referee.trace.reader import read_trace
@@ -152,6 +156,18 @@ def test_what_differs_besides_the_program_is_said() -> None:
     (finding,) = [f for f in diff.findings if f.code == "not-comparable"]
     assert "device NVIDIA A100 in A, Tesla V100 in B" in finding.message
     assert (finding.evidence["ranks_a"], finding.evidence["ranks_b"]) == ("8", "2")
+
+
+def test_a_narrow_page_shows_both_devices_and_which_file_each_is() -> None:
+    diff = diff_traces(on("NVIDIA A100-PG509-200", 8), on("Tesla V100-SXM2-16GB", 8))
+    folder = "/mnt/shared/experiments/of/last/week"
+    a, b = (replace(s, source=f"{folder}/{n}.json.gz") for s, n in ((diff.a, "before"), (diff.b, "after")))
+    page = render_text(compose_diff(replace(diff, a=a, b=b)), width=80, color=False)
+    assert re.search(r"A +before.json.gz +NVIDIA A100-PG509-200", page)
+    assert re.search(r"B +after.json.gz +Tesla V100-SXM2-16GB", page)
+    twins = (replace(s, source=f"{n}/x.json") for s, n in ((diff.a, "before"), (diff.b, "after")))
+    page = render_text(compose_diff(replace(diff, **dict(zip("ab", twins, strict=True)))), width=80, color=False)
+    assert re.search(r"A +before/x.json", page)
 
 
 def test_sides_recorded_alike_are_comparable() -> None:

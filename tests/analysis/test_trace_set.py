@@ -88,7 +88,7 @@ def test_the_recorded_null_experiment(traces_dir: Path) -> None:
     assert regimes == {2: "launch-bound", 8: "launch-bound", 32: "launch-bound", 128: "compute-bound"}
     assert not experiment.knee_reached
     assert experiment.knee_estimate == pytest.approx(160, abs=8)
-    assert experiment.fit.knee is None
+    assert (experiment.fit.law, experiment.fit.knee) == ("none", None)
     text = render_text(compose_trace_set(found), width=100, color=False)
     assert re.search(r"Law of the windows +not told", text)
     places = [text.index(f"_b{batch}.json.gz ─") for batch in (2, 8, 32, 128)]

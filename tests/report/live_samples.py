@@ -18,7 +18,7 @@ CPU = {
     "architecture": "x86_64",
     "physical_cores": 2,
     "logical_cores": 4,
-    "affinity": 2,
+    "affinity": "0-1",
     "threads": 2,
     "interop_threads": 1,
     "calibration_ns": 10_482_113,

@@ -8,9 +8,6 @@ from referee.graph.calls import COLLECTIVES, named
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DEVICE_KINDS, BoolColumn, Kind, RowNumbers, Trace
 
-MOST_KERNELS = 100
-"""Names kept in a report."""
-
 
 def is_collective(trace: Trace, rows: RowNumbers) -> BoolColumn:
     """Which of these device rows are collectives: kernels whose name says so, never copies or fills."""
@@ -24,8 +21,8 @@ def is_copy(trace: Trace, rows: RowNumbers) -> BoolColumn:
     return mask
 
 
-def top_kernels(trace: Trace, *, most: int = MOST_KERNELS) -> tuple[TopKernel, ...]:
-    """The device rows grouped by name, longest in all first; ties by name."""
+def top_kernels(trace: Trace) -> tuple[TopKernel, ...]:
+    """All device rows grouped by name, longest in all first; ties by name."""
     rows = trace.rows
     device_rows = rows.of(*DEVICE_KINDS)
     if not device_rows.size:
@@ -35,7 +32,7 @@ def top_kernels(trace: Trace, *, most: int = MOST_KERNELS) -> tuple[TopKernel, .
     sums = np.zeros(names.size, dtype=np.int64)
     np.add.at(sums, code, duration_ns)
     counts = np.bincount(code, minlength=names.size)
-    order = sorted(range(names.size), key=lambda i: (-int(sums[i]), trace.names[int(names[i])]))[:most]
+    order = sorted(range(names.size), key=lambda i: (-int(sums[i]), trace.names[int(names[i])]))
     by_name = np.argsort(code, kind="stable")
     begin = np.concatenate(([0], np.cumsum(counts)))
     return tuple(

@@ -8,11 +8,9 @@ from referee.records.tables import LaunchStats, OperatorRow
 from referee.trace.columns import DEVICE_KINDS, NONE, CodeColumn, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.nesting import by_thread, depth, top_level
 
-MOST_OPERATORS = 100
 
-
-def operator_table(trace: Trace, *, most: int = MOST_OPERATORS) -> tuple[OperatorRow, ...]:
-    """The operators by name; those with most device time, then most own host time, first."""
+def operator_table(trace: Trace) -> tuple[OperatorRow, ...]:
+    """All operators by name; those with most device time, then most own host time, first."""
     rows = trace.rows
     ops = rows.of(Kind.OPERATOR)
     if not ops.size:
@@ -27,7 +25,7 @@ def operator_table(trace: Trace, *, most: int = MOST_OPERATORS) -> tuple[Operato
     np.add.at(own_ns, code, _own_time(trace, ops, parent))
     device_self_ns, device_total_ns = _device_time(trace, ops, parent, code)
     found = np.flatnonzero(count).tolist()
-    order = sorted(found, key=lambda i: (-int(device_self_ns[i]), -int(own_ns[i]), i))[:most]
+    order = sorted(found, key=lambda i: (-int(device_self_ns[i]), -int(own_ns[i]), i))
     return tuple(
         OperatorRow(
             name=trace.names[i],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -60,6 +61,9 @@ def null_experiment(
     if len(points) < 2:
         return None
     fit = fit_law([p.value for p in points], [float(p.window_ns) for p in points])
+    if fit.slope_ns is not None and fit.slope_ns <= 0:
+        # What does not grow tells no law from the other, as it has no knee.
+        fit = replace(fit, law="none")
     knee, reached = find_knee(points)
     return NullExperiment(
         parameter="batch_size",

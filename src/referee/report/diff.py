@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from referee.records.diff import DiffEntry, DiffSide, TraceDiff
 from referee.records.document import Block, Column, Document, Heading, Headline, Table, Tone
 from referee.report.findings import alarm_blocks, finding_blocks
@@ -46,10 +48,14 @@ def _signed(ns: float) -> str:
 
 
 def _sides(diff: TraceDiff) -> tuple[Block, ...]:
-    def row(letter: str, side: DiffSide) -> tuple[str, ...]:
+    # The title has the whole paths: here the names do, unless they are the same.
+    names = [PurePath(side.source).name for side in (diff.a, diff.b)]
+    told = names if all(names) and names[0] != names[1] else [diff.a.source, diff.b.source]
+
+    def row(letter: str, name: str, side: DiffSide) -> tuple[str, ...]:
         return (
             letter,
-            side.source,
+            name,
             " and ".join(side.devices) or "–",
             side.regime,
             format_count(side.steps),
@@ -62,7 +68,7 @@ def _sides(diff: TraceDiff) -> tuple[Block, ...]:
     columns = (
         Column(title=""),
         Column(title="Trace", fit="shorten"),
-        Column(title="Device", fit="shorten", priority=2),
+        Column(title="Device", fit="shorten"),
         Column(title="Regime"),
         Column(title="Steps", align="right"),
         Column(title="Mean window", align="right"),
@@ -70,7 +76,9 @@ def _sides(diff: TraceDiff) -> tuple[Block, ...]:
         Column(title="Operators", align="right", priority=2),
         Column(title="Device rows", align="right", priority=2),
     )
-    return Heading(text="The two traces"), Table(columns=columns, rows=(row("A", diff.a), row("B", diff.b)))
+    return Heading(text="The two traces"), Table(
+        columns=columns, rows=(row("A", told[0], diff.a), row("B", told[1], diff.b))
+    )
 
 
 def _causes(diff: TraceDiff) -> tuple[Block, ...]:
