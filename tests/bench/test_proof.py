@@ -12,6 +12,7 @@ from referee.bench.plan import Plan, Step
 from referee.bench.proof import Window, prove, prove_window
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import AR1
+from referee.device.protocol import Repeat
 from referee.units import NS_PER_MS
 
 HOST, DEVICE = 8_000, 1_200_000
@@ -204,3 +205,42 @@ def test_on_a_synchronous_device_it_is_called_a_cached_result() -> None:
 
     found = measure(step, device=patterns.device, plan=plan, fresh=patterns.fresh)
     assert [f.code for f in found.findings if f.severity == "fatal"] == ["cached-result"]
+
+
+class Seeing(FakeSync):
+    """A synchronous device that sees what a repeated call does."""
+
+    def __init__(self, seen: Repeat | None) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def see_repeat(self, step: Step, fresh: Callable[[], Step]) -> Repeat | None:
+        return self.seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "again_ns", "code", "severity"),
+    [
+        (Repeat(again="all", first_ops=2, again_ops=2), 5_000, None, None),
+        (Repeat(again="part", first_ops=3, again_ops=1), 5_000, "part-kept", "warning"),
+        (Repeat(again="none", first_ops=3, again_ops=0), 5_000, "cached-result", "fatal"),
+        # Nothing was seen: 1/240 of a first call may be what new memory costs, 1/2,400 is not.
+        (None, 5_000, None, None),
+        (None, 500, "cached-result", "fatal"),
+    ],
+)
+def test_what_a_device_sees_decides_where_a_first_call_is_slow(
+    seen: Repeat | None, again_ns: int, code: str | None, severity: str | None
+) -> None:
+    patterns = Patterns(Seeing(seen))
+    plan = Plan(budget_ns=100 * NS_PER_MS, min_ns=20 * NS_PER_MS, max_blocks=100)
+
+    def step() -> FakeOutput:
+        patterns.device.clock.advance(again_ns)
+        return patterns.cached(1)
+
+    found = measure(step, device=patterns.device, plan=plan, fresh=patterns.fresh)
+    assert [(f.code, f.severity) for f in found.findings if f.code in ("part-kept", "cached-result")] == (
+        [] if code is None else [(code, severity)]
+    )
+    assert (found.median_ns is None) == (severity == "fatal")

@@ -7,15 +7,15 @@ that were never used before, settled on its own output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from referee.bench.loop import cutting, issue, keeps_outputs
 from referee.bench.plan import Step
-from referee.device.protocol import Device, Settling
+from referee.device.protocol import Device, Repeat, SeesRepeats, Settling
 from referee.records.finding import Finding, Scalar
 from referee.units import format_frac, format_ns
 
@@ -41,8 +41,12 @@ RAN_FRAC_HANDED_OVER = 0.3
 two cores. Loops that hand over and never wait added 0.12 of a call of 0.7 ms: the host's own part of it."""
 
 RAN_FRAC_SYNCHRONOUS = 0.2
-"""Where calls are not deferred only a result that is kept can be missing work; it adds next to nothing, while a first
-call on new memory may well take twice as long as a repeated one."""
+"""Where calls are not deferred only a result that is kept can be missing work. A first call on new memory may take
+far longer than a repeated one, so that where the device sees what a call runs, that decides and not the time."""
+
+KEPT_FRAC = 0.002
+"""Where the device could see it and saw nothing (no operator, no tensor), a further call must add less than this to be
+taken for a result that is kept: new memory alone has been seen to cost 200 times a repeated call."""
 
 UNSTEADY_RATIO = 0.3
 UNSTEADY_FRAC = 1.5
@@ -52,7 +56,9 @@ SPREAD_FACTOR = 3.0
 _FRESH_BLOCK_NS = 100_000
 _FRESH_MOST = 8
 
-Outcome = Literal["ran", "did-not-run", "cannot-prove"]
+Outcome = Literal["ran", "part-ran", "did-not-run", "cannot-prove"]
+
+_HEARD: Mapping[str, Outcome] = {"all": "ran", "part": "part-ran", "none": "did-not-run"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,8 @@ class Proof:
     calls: int
     steady: bool
     threshold_frac: float
+    repeat: Repeat | None = None
+    """What the device saw a repeated call do, where the time spoke against it."""
 
     @property
     def slope_frac(self) -> float:
@@ -87,6 +95,7 @@ class Proof:
     @property
     def evidence(self) -> dict[str, Scalar]:
         """The figures for a finding."""
+        seen = {} if self.repeat is None else {"first_ops": self.repeat.first_ops, "again_ops": self.repeat.again_ops}
         return {
             "slope_ns": self.slope_ns,
             "one_ns": self.one_ns,
@@ -96,6 +105,7 @@ class Proof:
             "threshold": self.threshold_frac,
             "ratio_2n_n": self.ratio,
             "calls": self.calls,
+            **{name: count for name, count in seen.items() if count is not None},
         }
 
 
@@ -113,7 +123,18 @@ def prove(step: Step, *, device: Device, fresh: Callable[[], Step], calls: int =
     def window(count: int) -> None:
         device.settle(issue(step, count, keep=keep, cut=cut))
 
-    return prove_window(window, device=device, fresh=fresh, calls=calls)
+    proof = prove_window(window, device=device, fresh=fresh, calls=calls)
+    if proof.outcome == "did-not-run" and isinstance(device, SeesRepeats):
+        return _hear(proof, device.see_repeat(step, fresh))
+    return proof
+
+
+def _hear(proof: Proof, seen: Repeat | None) -> Proof:
+    """What the time took for missing work is that only where nothing was seen to contradict it."""
+    if seen is None:
+        kept = proof.slope_frac < KEPT_FRAC
+        return replace(proof, threshold_frac=KEPT_FRAC, outcome=proof.outcome if kept else "cannot-prove")
+    return replace(proof, repeat=seen, outcome=_HEARD[seen.again])
 
 
 def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], calls: int = CALLS) -> Proof:
@@ -201,6 +222,8 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
         )
     if proof.outcome == "ran":
         return ()
+    if proof.outcome == "part-ran" and proof.repeat is not None:
+        return (_part_kept(proof, proof.repeat),)
     cached = device.settling is Settling.SYNCHRONOUS
     return (
         Finding(
@@ -212,6 +235,18 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
             evidence=proof.evidence,
             hint="Use the result of every call, and see that none is answered from a cache.",
         ),
+    )
+
+
+def _part_kept(proof: Proof, seen: Repeat) -> Finding:
+    return Finding(
+        code="part-kept",
+        severity="warning",
+        message=f"A first call on fresh inputs runs {seen.first_ops} operators in {format_ns(proof.one_ns)}, "
+        f"a repeated one {seen.again_ops} and adds {format_ns(proof.slope_ns)}: the number is of a call that finds "
+        "the rest done.",
+        evidence=proof.evidence,
+        hint="Where real calls do not find it done, build the step so that each call does it again.",
     )
 
 

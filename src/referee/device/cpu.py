@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from referee.device.host import HostClocked, load_torch
+from referee.device.protocol import Repeat
+from referee.device.repeats import see_repeat
 from referee.errors import OptionError
 
 _THREADS_PER_CORE = 16
@@ -16,6 +19,10 @@ class CpuDevice(HostClocked):
 
     def __init__(self) -> None:
         super().__init__("cpu")
+
+    def see_repeat(self, step: Callable[[], object], fresh: Callable[[], Callable[[], object]]) -> Repeat | None:
+        """How much of a first call's work a repeated one does (:mod:`referee.device.repeats`)."""
+        return see_repeat(step, fresh)
 
 
 def set_threads(threads: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from referee.records.finding import Scalar
 
@@ -97,6 +97,23 @@ class HandsOver(Protocol):
 
     def hand_over(self, outputs: object) -> None:
         """Start the work behind ``outputs`` and return at once: this is no wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """How much of a first call's work a repeated call does, and how many operators either ran, where they were seen."""
+
+    again: Literal["all", "part", "none"]
+    first_ops: int | None = None
+    again_ops: int | None = None
+
+
+@runtime_checkable
+class SeesRepeats(Protocol):
+    """A device that sees by other means than the time whether a repeated call does its work again."""
+
+    def see_repeat(self, step: Callable[[], object], fresh: Callable[[], Callable[[], object]]) -> Repeat | None:
+        """How much of what a step on fresh inputs does ``step`` does again; ``None`` where nothing shows it."""
 
 
 @runtime_checkable

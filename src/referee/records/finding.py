@@ -81,6 +81,7 @@ CODES: dict[str, str] = {
     "activations-overflow": "activations exceed fp16's largest number",
     "scaler-for-nothing": "a GradScaler where nothing can underflow",
     "unscaled-twice": "gradients are divided by the loss scale twice in one step",
+    "fp16-without-scaler": "an fp16 backward whose loss nobody has scaled",
     "scaler-not-updated": "scaler.step without scaler.update",
     "loss-not-scaled": "scaler.step on gradients of a loss that was not scaled",
     "scale-collapsed": "the loss scale has fallen to 0",
