@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,39 @@ def right(loop: Loop, steps: int = 3) -> None:
         torch.nn.utils.clip_grad_norm_(loop.model.parameters(), 1.0)
         loop.scaler.step(loop.optimizer)
         loop.scaler.update()
+
+
+def stepped(loop: Loop, loss: torch.Tensor, **given: Any) -> None:
+    loop.optimizer.zero_grad()
+    loss.backward(**given)
+    loop.optimizer.step()
+
+
+def test_fp16_without_a_scaler_is_named() -> None:
+    loop = Loop()
+    with watch() as seen:
+        for _ in range(3):
+            stepped(loop, loop.fp16_loss())
+    (found,) = seen.findings
+    assert (found.code, found.evidence["times"]) == ("fp16-without-scaler", 3)
+    assert found.evidence["zero_frac"] == 0.0
+    assert "0 % of them are zero" in found.message
+    assert "GradScaler" in found.hint
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda loop: stepped(loop, loop.fp16_loss() * 128),
+        lambda loop: stepped(loop, 128 * loop.fp16_loss() / 4),
+        lambda loop: stepped(loop, loop.fp16_loss(), gradient=torch.tensor(128.0)),
+        lambda loop: stepped(loop, loop.loss()),
+        lambda loop: loop.fp16_loss().backward(),
+    ],
+    ids=["scaled by hand", "scaled and averaged", "scaled in backward", "float32", "no step"],
+)
+def test_what_may_be_scaled_or_is_no_fp16_training_is_left_in_peace(act: Callable[[Loop], None]) -> None:
+    assert codes(act) == {}
 
 
 def test_right_use_is_left_in_peace() -> None:
@@ -365,12 +399,12 @@ def test_a_collapse_may_only_be_announced() -> None:
     assert not torch.isfinite(loop.model.weight).all()
 
 
-def test_a_disabled_scaler_is_nothing() -> None:
+def test_a_disabled_scaler_is_none() -> None:
     def run(loop: Loop) -> None:
         loop.scaler = torch.amp.GradScaler("cpu", enabled=False)
         right(loop)
 
-    assert codes(run) == {}
+    assert codes(run) == {"fp16-without-scaler": 3}
 
 
 @pytest.mark.parametrize("updates", [True, False])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from referee.bench.measure import Seen
@@ -17,12 +17,12 @@ from referee.precision.pays import Sizes, Step, look_for_size
 from referee.precision.pilot import threads_for
 from referee.precision.reading import Reading, read_step
 from referee.precision.rows import timing_rows
-from referee.precision.subject import make_subject
+from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import Conditions, Timed, settings_for, time_casts, time_settings
 from referee.precision.verdict import judge
 from referee.precision.weights import low_words
 from referee.records.finding import Finding, Scalar
-from referee.records.precision import PrecisionReport, PrecisionTiming
+from referee.records.precision import PaysFrom, PrecisionReport, PrecisionTiming
 from referee.records.provenance import Provenance
 from referee.units import NS_PER_S
 
@@ -73,8 +73,6 @@ def advise(
     stage("wrong use")
     misused = watch_step(subject, announce)
     known = read_step(subject, low, clock=clock, stage=stage)
-    stage("timing")
-    clock.timing_begins()
     conditions = Conditions(
         device=device,
         until_ns=clock.at(_TIMING_FRAC),
@@ -83,41 +81,69 @@ def advise(
         method=method or {},
         progress=progress,
     )
-    settings = [setting for setting in settings_for(device, names=low) if setting.name not in known.failed]
-    timed = time_settings(subject, settings, conditions=conditions, name=name)
-    casts_ns = None if clock.is_up else _casts_ns(known, timed, device=device)
-    timing = _rows(known, timed, casts_ns)
-    stage("batch sizes")
-    conditions = replace(conditions, until_ns=clock.at(1.0), one_thread=timed.one_thread)
-    pays = () if sizes is None else look_for_size(subject, settings, timing, timed, sizes=sizes, conditions=conditions)
-    audited = known.audited
+    priced = _price(subject, known, low=low, sizes=sizes, conditions=conditions, clock=clock, stage=stage, name=name)
     return PrecisionReport(
         name=name,
         verdict=judge(
-            timing=timing,
+            timing=priced.rows,
             gradients=known.ranges,
             activations=known.activations,
-            autocast=audited,
+            autocast=known.audited,
             low=low_words(subject),
         ),
-        autocast=None if audited is None else replace(audited, casts_ns=casts_ns),
+        autocast=None if known.audited is None else replace(known.audited, casts_ns=priced.casts_ns),
         gradients=known.ranges,
         activations=known.activations,
         scaler=known.scaler,
-        timing=timing,
-        pays_from=pays,
-        provenance=timed.provenance or _untimed(device, seen=seen, target=target, method=method or {}),
-        findings=(
-            *findings,
-            *misused,
-            *static_findings(subject),
-            *known.not_finite,
-            *range_findings(known.ranges, known.activations, not_finite=bool(known.not_finite)),
-            *(elsewhere_findings(audited.elsewhere) if audited else ()),
-            *timed.findings,
-            *clock.findings(),
-        ),
+        timing=priced.rows,
+        pays_from=priced.pays,
+        provenance=priced.timed.provenance or _untimed(conditions),
+        findings=(*findings, *misused, *_told(subject, known), *priced.timed.findings, *clock.findings()),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Priced:
+    """What the precisions take, side by side and by batch size, and what the casts do."""
+
+    timed: Timed
+    casts_ns: float | None
+    rows: tuple[PrecisionTiming, ...]
+    pays: tuple[PaysFrom, ...]
+
+
+def _price(
+    subject: Subject,
+    known: Reading,
+    *,
+    low: Sequence[str],
+    sizes: Sizes | None,
+    conditions: Conditions,
+    clock: Clock,
+    stage: Callable[[str], None],
+    name: str,
+) -> _Priced:
+    """Time what there is time for."""
+    stage("timing")
+    clock.timing_begins()
+    device = conditions.device
+    settings = [setting for setting in settings_for(device, names=low) if setting.name not in known.failed]
+    timed = time_settings(subject, settings, conditions=conditions, name=name)
+    casts_ns = None if clock.is_up else _casts_ns(known, timed, device=device)
+    rows = _rows(known, timed, casts_ns)
+    stage("batch sizes")
+    conditions = replace(conditions, until_ns=clock.at(1.0), one_thread=timed.one_thread)
+    pays = () if sizes is None else look_for_size(subject, settings, rows, timed, sizes=sizes, conditions=conditions)
+    return _Priced(timed=timed, casts_ns=casts_ns, rows=rows, pays=pays)
+
+
+def _told(subject: Subject, known: Reading) -> Iterator[Finding]:
+    """What the step's weights, ranges and casts tell, before anything is timed."""
+    yield from static_findings(subject)
+    yield from known.not_finite
+    yield from range_findings(known.ranges, known.activations, not_finite=bool(known.not_finite))
+    if known.audited is not None:
+        yield from elsewhere_findings(known.audited.elsewhere)
 
 
 def _casts_ns(known: Reading, timed: Timed, *, device: Device) -> float | None:
@@ -140,12 +166,13 @@ def _rows(known: Reading, timed: Timed, casts_ns: float | None) -> tuple[Precisi
     )
 
 
-def _untimed(device: Device, *, seen: Seen | None, target: Source | None, method: Mapping[str, Scalar]) -> Provenance:
+def _untimed(conditions: Conditions) -> Provenance:
     """The provenance of an answer in which nothing was timed."""
+    seen = conditions.seen
     return collect(
-        device,
+        conditions.device,
         dtype="not read" if seen is None else seen.dtype,
         shapes=() if seen is None else tuple(seen.shapes),
-        method={**method, "clock": "none: not timed"},
-        target=target,
+        method={**conditions.method, "clock": "none: not timed"},
+        target=conditions.target,
     )

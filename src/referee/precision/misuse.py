@@ -14,6 +14,7 @@ from referee.precision.place import parameter_name, user_line
 from referee.precision.reach import found_infinite, parameters_of, walk
 from referee.precision.regions import RegionWatch
 from referee.precision.seen import Held, ScalerLog, Seen
+from referee.precision.unguarded import is_unguarded, tell_unguarded
 from referee.precision.weights import half_weight_finding
 
 OnCollapse = Literal["raise", "announce"]
@@ -114,6 +115,8 @@ class Watcher:
         scale = next((scale for node, scale in reversed(self.scaled.items()) if node in nodes), outer)
         self.running.append((leaves, scale))
         self.check_region("backward")
+        given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+        unguarded = scale == 1.0 and given is None and is_unguarded(losses, leaves, low=self.regions.low_dtypes)
         for parameter in leaves:
             held = self.held.setdefault(id(parameter), Held())
             if held.backwards and held.scale != scale and 1.0 in (held.scale, scale):
@@ -121,6 +124,7 @@ class Watcher:
             held.backwards += 1
             held.unscaled = 0
             held.scale = scale
+            held.unguarded = unguarded
 
     def before_grad(self, owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Gradients are asked for without leaving them at the parameters."""
@@ -334,6 +338,8 @@ class Watcher:
                 hint="Call scaler.step(optimizer), which unscales and skips what overflowed.",
                 scale=carried[0],
             )
+        elif any(self.held[id(p)].unguarded for p in parameters_of(optimizer) if id(p) in self.held):
+            tell_unguarded(self.seen, parameters_of(optimizer))
 
     def after_step(self, optimizer: Any) -> None:
         """The step is made: the next one begins."""

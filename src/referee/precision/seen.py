@@ -18,6 +18,8 @@ class Held:
     unscaled: int = 0
     """How often they were divided by the scale since the last backward."""
     backwards: int = 0
+    unguarded: bool = False
+    """They come of an fp16 backward whose loss nobody is seen to have scaled."""
 
 
 @dataclass
