@@ -49,14 +49,12 @@ def train():
     return step
 """
 
-RIGHT = """\
-loss = loss_in(HALF)
-scaler.scale(loss).backward()
-scaler.unscale_(optimizer)
-nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-scaler.step(optimizer)
-scaler.update()
-"""
+SCALED = "loss = loss_in(HALF)\nscaler.scale(loss).backward()\n"
+STEPPED = "scaler.step(optimizer)\nscaler.update()\n"
+CLIPPED = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+RIGHT = SCALED + "scaler.unscale_(optimizer)\n" + CLIPPED + STEPPED
+PLAIN = "loss = loss_in(BRAIN)\nloss.backward()\noptimizer.step()\n"
+"""What the steps below have in common: right use in fp16, its parts, and bf16 without a scaler."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,83 +77,46 @@ CASES = {
     "no unscale before clipping": Case(
         code="clip-before-unscale",
         mend="unscale_",
-        wrong="""\
-            loss = loss_in(HALF)
-            scaler.scale(loss).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # here
-            scaler.step(optimizer)
-            scaler.update()
-            """,
+        wrong=SCALED + "nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # here\n" + STEPPED,
     ),
     "unscaled twice": Case(
         code="unscaled-twice",
         mend="once per step",
-        wrong="""\
-            loss = loss_in(HALF)
-            scaler.scale(loss).backward()
-            scaler.unscale_(Wrapped(optimizer))
-            scaler.step(optimizer)  # here
-            scaler.update()
-            """,
+        wrong=SCALED + "scaler.unscale_(Wrapped(optimizer))\nscaler.step(optimizer)  # here\nscaler.update()\n",
     ),
     "fp16 gradients unscaled": Case(
         code="half-weights",
         mend="float32",
         setup="model.half()",
         raises=True,
-        wrong="""\
-            loss = model(x.half()).float().square().mean()
-            scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)  # here
-            scaler.step(optimizer)
-            scaler.update()
-            """,
+        wrong="loss = model(x.half()).float().square().mean()\n"
+        "scaler.scale(loss).backward()\n"
+        "scaler.unscale_(optimizer)  # here\n" + STEPPED,
     ),
     "no update": Case(
         code="scaler-not-updated",
         mend="scaler.update()",
         raises=True,
-        wrong="""\
-            loss = loss_in(HALF)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)  # here
-            """,
+        wrong=SCALED + "scaler.step(optimizer)  # here\n",
     ),
     "no update, with unscaling": Case(
         code="scaler-not-updated",
         mend="scaler.update()",
         raises=True,
-        wrong="""\
-            loss = loss_in(HALF)
-            scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)  # here
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            scaler.step(optimizer)
-            """,
+        wrong=SCALED + "scaler.unscale_(optimizer)  # here\n"
+        "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "scaler.step(optimizer)\n",
     ),
     "clipping by a total norm": Case(
         code="clip-before-unscale",
         mend="unscale_",
-        wrong="""\
-            loss = loss_in(HALF)
-            scaler.scale(loss).backward()
-            norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
-            nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)  # here
-            scaler.step(optimizer)
-            scaler.update()
-            """,
+        wrong=SCALED + "norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
+        "nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)  # here\n" + STEPPED,
     ),
     "clipping by hand": Case(
         code="clip-before-unscale",
         mend="unscale_",
-        wrong="""\
-            loss = loss_in(HALF)
-            scaler.scale(loss).backward()
-            for p in model.parameters():
-                p.grad.data.clamp_(-1, 1)  # here
-            scaler.step(optimizer)
-            scaler.update()
-            """,
+        wrong=SCALED + "for p in model.parameters():\n    p.grad.data.clamp_(-1, 1)  # here\n" + STEPPED,
     ),
     "a reused context without a dtype": Case(
         code="autocast-without-dtype",
@@ -167,11 +128,7 @@ CASES = {
             loss.backward()
             optimizer.step()
             """,
-        right="""\
-            loss = loss_in(BRAIN)
-            loss.backward()
-            optimizer.step()
-            """,
+        right=PLAIN,
     ),
     "a step on a loss that was not scaled": Case(
         code="loss-not-scaled",
@@ -187,27 +144,13 @@ CASES = {
     "a scaler with bf16": Case(
         code="scaler-for-nothing",
         mend="Remove",
-        wrong="""\
-            loss = loss_in(BRAIN)
-            scaler.scale(loss).backward()  # here
-            scaler.step(optimizer)
-            scaler.update()
-            """,
-        right="""\
-            loss = loss_in(BRAIN)
-            loss.backward()
-            optimizer.step()
-            """,
+        wrong="loss = loss_in(BRAIN)\nscaler.scale(loss).backward()  # here\n" + STEPPED,
+        right=PLAIN,
     ),
     "a scaler without autocast": Case(
         code="scaler-for-nothing",
         mend="Remove",
-        wrong="""\
-            loss = model(x).square().mean()
-            scaler.scale(loss).backward()  # here
-            scaler.step(optimizer)
-            scaler.update()
-            """,
+        wrong="loss = model(x).square().mean()\nscaler.scale(loss).backward()  # here\n" + STEPPED,
         right="""\
             loss = model(x).square().mean()
             loss.backward()
@@ -224,11 +167,7 @@ CASES = {
                 loss.backward()
                 optimizer.step()  # here
             """,
-        right="""\
-            loss = loss_in(BRAIN)
-            loss.backward()
-            optimizer.step()
-            """,
+        right=PLAIN,
     ),
     "backward in autocast": Case(
         code="backward-in-autocast",
@@ -239,11 +178,7 @@ CASES = {
                 loss.backward()  # here
             optimizer.step()
             """,
-        right="""\
-            loss = loss_in(BRAIN)
-            loss.backward()
-            optimizer.step()
-            """,
+        right=PLAIN,
     ),
     "a scheduler on a skipped step": Case(
         code="scheduler-on-skipped-step",
@@ -257,15 +192,11 @@ CASES = {
             scaler.update()
             scheduler.step()  # here
             """,
-        right="""\
-            loss = loss_in(HALF)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            before = scaler.get_scale()
-            scaler.update()
-            if scaler.get_scale() >= before:
-                scheduler.step()
-            """,
+        right=SCALED + "scaler.step(optimizer)\n"
+        "before = scaler.get_scale()\n"
+        "scaler.update()\n"
+        "if scaler.get_scale() >= before:\n"
+        "    scheduler.step()\n",
     ),
     "autocast without a dtype": Case(
         code="autocast-without-dtype",
@@ -276,11 +207,7 @@ CASES = {
             loss.backward()
             optimizer.step()
             """,
-        right="""\
-            loss = loss_in(BRAIN)
-            loss.backward()
-            optimizer.step()
-            """,
+        right=PLAIN,
     ),
 }
 
