@@ -104,6 +104,7 @@ def test_the_naive_claim_says_how_far_off_it_is() -> None:
     assert naive_sentence(replace(tenfold, naive_ns=20_000_000.0)).endswith("20.0 ms: 2.00× too slow.")
     assert naive_sentence(replace(tenfold, naive_ns=10_100_000.0)).endswith("10.1 ms, about the same.")
     assert "was not taken" in naive_sentence(replace(tenfold, naive_ns=None))
+    assert "the same by construction" in naive_sentence(MEASUREMENT)
 
 
 def test_without_a_headline_the_reason_comes_first() -> None:

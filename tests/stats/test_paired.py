@@ -128,3 +128,7 @@ def test_a_pair_of_quads_with_a_spoilt_one_is_left_out() -> None:
     good = quad("abba", [100, 103, 103, 100])
     spoilt = quad("baab", [1, 2, 3, 4], [True, False, False, True])
     assert balanced_ratios([good, spoilt, good, good]) == pytest.approx([math.log(1.03)])
+
+
+def test_same_states_the_bounds_themselves() -> None:
+    assert decide([0.0] * 60).why == "the whole interval lies between 0.990 and 1.010"

@@ -124,6 +124,8 @@ def naive_sentence(measurement: Measurement) -> str:
         return f"{claim}."
     ratio = naive / median
     if abs(ratio - 1) <= _SAME:
+        if str(measurement.provenance.value("method.settle")).startswith("nothing to wait for"):
+            return f"{claim}, the same by construction: here a call returns when its work is done."
         return f"{claim}, about the same."
     return f"{claim}: {format_ratio(1 / ratio)} too fast." if ratio < 1 else f"{claim}: {format_ratio(ratio)} too slow."
 

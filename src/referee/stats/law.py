@@ -15,6 +15,7 @@ import numpy as np
 
 from referee.records.measurement import Fit
 from referee.stats.summary import FloatArray, as_array
+from referee.units import format_frac
 
 GOOD_FRAC = 0.20
 """A law whose held-out error (root mean square of the relative errors at left-out points) exceeds this explains
@@ -83,7 +84,7 @@ def fit_law(
     error_max, error_sum = _held_out(_fit_max, b, t), _held_out(_fit_sum, b, t)
     if min(error_max, error_sum) > GOOD_FRAC:
         return no_fit(
-            f"neither law predicts left-out points: {error_max:.0%} (max) and {error_sum:.0%} (sum) off",
+            f"neither law predicts left-out points: {_share(error_max)} (max) and {_share(error_sum)} (sum) off",
             error_max=error_max,
             error_sum=error_sum,
         )
@@ -127,6 +128,10 @@ def no_fit(why: str, *, error_max: float | None = None, error_sum: float | None 
         error_max_frac=error_max,
         error_sum_frac=error_sum,
     )
+
+
+def _share(frac: float) -> str:
+    return format_frac(frac, digits=0)
 
 
 def _count(points: int) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from referee.records.estimate import Estimate
 from referee.stats.interval import median_interval
 from referee.stats.summary import FloatArray
+from referee.units import format_frac
 
 Answer = Literal["faster", "slower", "same", "cannot-tell"]
 
@@ -207,14 +208,14 @@ def _judge(
         why = f"only {quads} of the {min_quads} undisturbed quads needed"
         return Decision(answer=answer, why=why, ratio=estimate, floor_frac=frac, quads=quads)
     middle, low, high = math.log(estimate.point), math.log(estimate.low), math.log(estimate.high)
-    same = math.log1p(SAME_FRAC)
+    same, words = math.log1p(SAME_FRAC), format_frac(frac, digits=2)
     differs = (low > 0 and middle > floor) or (high < 0 and middle < -floor)
     if differs and middle > 0:
-        answer, why = "slower", f"the interval lies above 1 and the ratio is above the floor of {frac:.2%}"
+        answer, why = "slower", f"the interval lies above 1 and the ratio is above the floor of {words}"
     elif differs:
-        answer, why = "faster", f"the interval lies below 1 and the ratio is below the floor of {frac:.2%}"
+        answer, why = "faster", f"the interval lies below 1 and the ratio is below the floor of {words}"
     elif -same <= low and high <= same:
-        answer, why = "same", f"the whole interval lies within {math.expm1(same):.2%} of 1"
+        answer, why = "same", f"the whole interval lies between {math.exp(-same):.3f} and {math.exp(same):.3f}"
     else:
         why = "the interval reaches further than one percent from 1 and does not exclude it by more than the floor"
     return Decision(answer=answer, why=why, ratio=estimate, floor_frac=frac, quads=quads)

@@ -14,6 +14,7 @@ import numpy as np
 from referee.records.estimate import Estimate
 from referee.stats.paired import AA_FACTOR, FLOOR_FRAC, Answer, Decision
 from referee.stats.summary import as_array
+from referee.units import format_frac
 
 LEVEL = 0.95
 """Four processes a side are the fewest for which an interval at this level exists (2 of 70 orders are extreme)."""
@@ -70,13 +71,23 @@ def decide_processes(a_ns: Sequence[float], b_ns: Sequence[float], *, floor_frac
         n_eff=found.n_eff,
     )
     answer: Answer = "cannot-tell"
-    same = max(math.log1p(SAME_FRAC), floor)
+    same, words = max(math.log1p(SAME_FRAC), floor), format_frac(frac, digits=2)
+    limits = f"{math.exp(-same):.3f} and {math.exp(same):.3f}"
     if found.low > 0 and found.point > floor:
-        answer, why = "slower", f"the interval over processes lies above 1, the ratio above the floor of {frac:.2%}"
+        answer, why = (
+            "slower",
+            f"the interval over processes lies above 1, the ratio above the floor of {words}",
+        )
     elif found.high < 0 and found.point < -floor:
-        answer, why = "faster", f"the interval over processes lies below 1, the ratio below the floor of {frac:.2%}"
+        answer, why = (
+            "faster",
+            f"the interval over processes lies below 1, the ratio below the floor of {words}",
+        )
     elif -same <= found.low and found.high <= same:
-        answer, why = "same", f"the whole interval over processes lies within {math.expm1(same):.2%} of 1"
+        answer, why = (
+            "same",
+            f"the whole interval over processes lies between {limits}",
+        )
     else:
         why = "the processes of one side differ among themselves by as much as the sides do"
     return Decision(answer=answer, why=why, ratio=ratio, floor_frac=frac, quads=count)
