@@ -106,7 +106,7 @@ def test_what_is_no_regular_file_is_written_to_and_never_replaced(tmp_path: Path
     reader = threading.Thread(target=lambda: seen.append(pipe.read_bytes()))
     reader.start()
     write_atomically(b"content", pipe)
-    reader.join(timeout=10)
+    reader.join(timeout=120)
     assert seen == [b"content"]
     assert pipe.is_fifo()
 

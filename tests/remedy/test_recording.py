@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from referee.device.registry import open_device  # noqa: E402
 from referee.remedy.compile_guess import guess_compile  # noqa: E402
 from referee.remedy.compiled_costs import CompiledCosts  # noqa: E402
 from referee.remedy.recording import Made, Recording, examples, record, replay_beside_ns, replay_ns  # noqa: E402
+from referee.units import NS_PER_MS  # noqa: E402
 
 pytestmark = pytest.mark.torch
 DEVICE = open_device("cpu")
@@ -115,11 +118,18 @@ def test_a_single_small_operator_is_expected_to_lose() -> None:
     assert guess.low > 1
 
 
-def test_a_short_step_is_replayed_oftener_than_a_long_one() -> None:
+@pytest.mark.parametrize(("tick_ns", "short"), [(100, True), (10 * NS_PER_MS, False)])
+def test_a_short_step_is_replayed_oftener_than_a_long_one(
+    tick_ns: int, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that goes on by so much whenever it is read."""
     calls: list[None] = []
     found = recorded(lambda: torch.ones(4) + 1)
+    ticking = SimpleNamespace(perf_counter_ns=count(0, tick_ns).__next__)
+    monkeypatch.setattr("referee.remedy.recording.time", ticking)
     replay_ns(found, device=DEVICE, between=lambda: calls.append(None))
-    assert len(calls) > 9
+    assert (len(calls) > 9) == short
+    assert len(calls) >= 3
 
 
 def test_a_step_called_between_the_operators_keeps_its_own_grad_mode() -> None:
