@@ -73,63 +73,79 @@ def warm_up(
     Long calls (over a tenth of the budget) are compared in windows of one: two in a row that agree are steady. The
     compile time is the time of those calls in which a counter of compilations moved, less the last call's time.
     """
-    series: list[int] = [] if first is None else [first.ns]
-    compiles = 0 if first is None else first.compiles
-    compiled_ns: list[int] = [first.ns] if first is not None and first.compiles else []
     # Had it been made here, the first call would be in the time elapsed, from which it is then taken off again.
-    begin_ns = device.now_ns() - spent_ns - sum(series)
+    begin_ns = device.now_ns() - spent_ns - (0 if first is None else first.ns)
+    series = _Series(device, first)
     window, next_check, steady = WINDOW, 2, False
-    counts = device.counters()
     while True:
+        elapsed_ns = series.call(step) - begin_ns
+        calls, first_ns = len(series.ns), series.ns[0]
+        long = series.ns[-1] > _LONG_FRAC * plan.budget_ns
+        window = 1 if long else WINDOW
+        limit_ns = _limit_ns(plan, first_ns=first_ns, long=long)
+        progress(Progress(stage="warm-up", frac=min(1.0, elapsed_ns / limit_ns)))
+        if calls >= next_check or long:
+            next_check = max(calls + 1, int(calls * _CHECK_GROWTH))
+            # The first call is never part of the comparison: it always pays something of its own.
+            enough = long or elapsed_ns - first_ns >= min(plan.warmup_min_ns, plan.budget_ns // 10)
+            steady = enough and is_steady(series.ns[1:], window=window)
+        if steady or calls >= plan.warmup_max_calls or (calls >= 2 and elapsed_ns >= limit_ns):
+            return series.warmed_up(steady=steady)
+
+
+class _Series:
+    """Settled calls, one after the other, and which of them compiled something. ``first`` was made before."""
+
+    def __init__(self, device: Device, first: FirstCall | None) -> None:
+        self.ns: list[int] = [] if first is None else [first.ns]
+        self._device, self._first_is_ours = device, first is None
+        self._compiles = 0 if first is None else first.compiles
+        self._compiled_ns = [first.ns] if first is not None and first.compiles else []
+        self._counts = device.counters()
+
+    def call(self, step: Step) -> int:
+        """Call once more, settle, and give the time at which that was done; what the step raises gets a note."""
+        device = self._device
         start_ns = device.now_ns()
         try:
             device.settle(step())
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(_words_on_interrupt(series)) from None
+            raise KeyboardInterrupt(_words_on_interrupt(self.ns)) from None
         except Exception as error:
-            error.add_note(f"The step raised this {_words_on_interrupt(series)}.")
+            error.add_note(f"The step raised this {_words_on_interrupt(self.ns)}.")
             raise
         end_ns = device.now_ns()
-        series.append(end_ns - start_ns)
-        if len(series) <= _COUNTED_CALLS:
-            now_counts = device.counters()
-            moved = moved_compilations(counts, now_counts)
-            counts = now_counts
-            if moved:
-                compiles += moved
-                compiled_ns.append(series[-1])
-        long = series[-1] > _LONG_FRAC * plan.budget_ns
-        window = 1 if long else WINDOW
-        elapsed_ns = end_ns - begin_ns
-        limit_ns = _limit_ns(plan, first_ns=series[0], long=long)
-        progress(Progress(stage="warm-up", frac=min(1.0, elapsed_ns / limit_ns)))
-        if len(series) >= next_check or long:
-            next_check = max(len(series) + 1, int(len(series) * _CHECK_GROWTH))
-            # The first call is never part of the comparison: it always pays something of its own.
-            enough = long or elapsed_ns - series[0] >= min(plan.warmup_min_ns, plan.budget_ns // 10)
-            steady = enough and is_steady(series[1:], window=window)
-        if steady or len(series) >= plan.warmup_max_calls:
-            break
-        if len(series) >= 2 and elapsed_ns >= limit_ns:
-            break
-    compile_ns = sum(max(0, ns - series[-1]) for ns in compiled_ns) if compiles else None
-    record = Warmup(
-        calls=len(series),
-        total_ns=sum(series),
-        first_call_ns=series[0],
-        steady=steady,
-        compiles=compiles,
-        compile_ns=compile_ns,
-        steady_after=steady_after(series),
-    )
-    at_first = int(first is None)
-    later_ns = sum(max(0, ns - series[-1]) for ns in compiled_ns if ns != series[0])
-    return WarmedUp(
-        record=record,
-        series_ns=tuple(series),
-        once_ns=at_first * series[0] + later_ns,
-        compiling_calls=len(compiled_ns),
-    )
+        self.ns.append(end_ns - start_ns)
+        if len(self.ns) <= _COUNTED_CALLS:
+            self._count()
+        return end_ns
+
+    def _count(self) -> None:
+        """Did the last call compile something?"""
+        before, self._counts = self._counts, self._device.counters()
+        moved = moved_compilations(before, self._counts)
+        if moved:
+            self._compiles += moved
+            self._compiled_ns.append(self.ns[-1])
+
+    def warmed_up(self, *, steady: bool) -> WarmedUp:
+        """The record of these calls."""
+        over_ns = [max(0, ns - self.ns[-1]) for ns in self._compiled_ns]
+        later_ns = sum(over for over, ns in zip(over_ns, self._compiled_ns, strict=True) if ns != self.ns[0])
+        return WarmedUp(
+            record=Warmup(
+                calls=len(self.ns),
+                total_ns=sum(self.ns),
+                first_call_ns=self.ns[0],
+                steady=steady,
+                compiles=self._compiles,
+                compile_ns=sum(over_ns) if self._compiles else None,
+                steady_after=steady_after(self.ns),
+            ),
+            series_ns=tuple(self.ns),
+            once_ns=(self.ns[0] if self._first_is_ours else 0) + later_ns,
+            compiling_calls=len(self._compiled_ns),
+        )
 
 
 def _words_on_interrupt(series: Sequence[int]) -> str:
