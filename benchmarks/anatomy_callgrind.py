@@ -189,7 +189,7 @@ def same_time(first: Sequence[float], second: Sequence[float]) -> bool:
     if len(differences) < 2:
         return False
     half = T_95[len(differences)] * statistics.stdev(differences) / len(differences) ** 0.5
-    return abs(statistics.fmean(differences)) <= half
+    return bool(abs(statistics.fmean(differences)) <= half)
 
 
 def same_count(first: float, second: float) -> bool:
@@ -229,7 +229,7 @@ def judged(
     """Whether they agree strictly and with ties, and the operator's line."""
     medians = {stage: statistics.median(taken) for stage, taken in times.items()}
     rank = spearman(list(medians.values()), [counts[stage] for stage in medians])
-    first = [sorted(of, key=lambda stage, of=of: -of[stage])[:3] for of in (medians, counts)]
+    first = [sorted(of, key=of.__getitem__, reverse=True)[:3] for of in (medians, counts)]
     strict = rank >= MIN_RANK and set(first[0][:2]) == set(first[1][:2])
     by_clock = first_twos(medians, lambda a, b: same_time(times[a], times[b]))
     by_count = first_twos(counts, lambda a, b: same_count(counts[a], counts[b]))
@@ -258,7 +258,7 @@ def main() -> None:
     print(machine())
     counted, timed = instructions(chosen, shape), nanoseconds(chosen, shape, options.repeats)
     lines = [judged(n, counted[n], {s: [one[n][s] for one in timed] for s in counted[n]}) for n in chosen]
-    strict, tied = (sum(line[k] for line in lines) for k in (0, 1))
+    strict, tied = sum(line[0] for line in lines), sum(line[1] for line in lines)
     print_table(
         f"{options.shape}, rank correlation at least {MIN_RANK} and the same two largest in {strict} of {len(chosen)};"
         f" stages that cannot be ranked counted as tied: {tied}",

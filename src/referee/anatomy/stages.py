@@ -89,7 +89,8 @@ class Rungs:
         operator = subject.operator
         self.call = probe.Call(operator.name, operator.overload, arguments.args, dict(arguments.kwargs))
         self.boxed = subject.entry.way == "overload"
-        if signatures and not self.boxed:
+        self.parses = bool(signatures) and not self.boxed
+        if self.parses:
             me = arguments.args[0] if subject.entry.way == "method" else None
             self.call.set_parser(list(signatures), me)
         self.call.set_outputs(list(subject.fresh))
@@ -97,6 +98,8 @@ class Rungs:
 
     def at(self, depth: str, keys: Sequence[str] = (), *, below: bool = False) -> Timed:
         """The expression with the real function replaced by one that stops at ``depth``."""
+        if depth == "iterator":
+            self.call.set_iterator(self._subject.fresh[0], list(self._subject.plain.tensors))
         bits = key_bits(keys) if keys else 0
         make = self._probe.boxed_rung if self.boxed else self._probe.rung
         rung: Any = make(self.call, depth, bits, below)
@@ -139,17 +142,20 @@ def build_ladder(subject: Subject, probe: Any) -> Ladder:
     entry, context = subject.entry, subject.context
     unseparated: list[str] = []
     signatures, chosen = _signatures(subject, probe, unseparated)
-    # The rungs inside parse nothing: read out of the arguments or not, the memory of an output costs the same.
-    plain = Rungs(probe, subject, subject.plain, context=context)
+    plain = Rungs(probe, subject, subject.plain, signatures=signatures, context=context)
+    # Below the kernel nothing is parsed: read out of the arguments or not, the memory of an output costs the same.
+    bare = Rungs(probe, subject, subject.plain, context=context) if plain.parses else plain
     if not plain.boxed and not plain.call.is_typed():
         unseparated.append(_BOXED)
     same = subject.wanting is subject.plain
-    wanting = plain if same else Rungs(probe, subject, subject.wanting, context=context)
-    steps = [*_binding(subject, plain, probe, signatures, chosen, unseparated)]
-    inside, floor = _inside(subject, plain, unseparated)
+    wanting = plain if same else Rungs(probe, subject, subject.wanting, signatures=signatures, context=context)
+    inside, base = _inside(subject, bare, unseparated)
+    steps = [*_binding(subject, bare, plain, base, probe, signatures, chosen, unseparated)]
+    kernel, floor = _kernel(subject, plain, base)
+    inside += kernel
     steps += _dispatch(subject, plain, floor, unseparated)
     if subject.autocast is not None:
-        top = Rungs(probe, subject, subject.actual, context=subject.autocast)
+        top = Rungs(probe, subject, subject.actual, signatures=signatures, context=subject.autocast)
         meaning = "its redispatch and the casts of the operands"
         steps.append(_step(DISPATCH, "dispatch: autocast", meaning, top.at("call"), wanting.at("call")))
     else:
@@ -222,7 +228,9 @@ def _parses(subject: Subject, probe: Any, signatures: Sequence[str]) -> bool:
 
 def _binding(
     subject: Subject,
+    bare: Rungs,
     rungs: Rungs,
+    base: str,
     probe: Any,
     signatures: Sequence[str],
     chosen: str,
@@ -242,59 +250,61 @@ def _binding(
     if rungs.boxed:
         meaning = "arguments searched for overrides, then converted one by one by the schema"
         steps.append(_step(BINDING, "argument parsing", meaning, rungs.at("parse"), rungs.nothing()))
-    elif signatures:
-        steps += _parsing(subject, probe, signatures, chosen)
+    elif rungs.parses:
+        steps += _parsing(subject, bare, rungs, base, probe, signatures, chosen)
     lower = rungs.at("parse") if rungs.boxed else rungs.nothing()
-    steps.append(_step(BINDING, "interpreter lock", "released and taken again", rungs.at("release"), lower))
+    steps.append(_step(BINDING, "interpreter lock", "released and taken again", bare.at("release"), lower))
     return steps
 
 
-def _parsing(subject: Subject, probe: Any, signatures: Sequence[str], chosen: str) -> list[Step]:
+def _parsing(
+    subject: Subject, bare: Rungs, rungs: Rungs, base: str, probe: Any, signatures: Sequence[str], chosen: str
+) -> list[Step]:
     """Parsing; and where there is a choice, what choosing adds to parsing against the right signature alone.
 
-    Both are what a whole call costs more: a parser in a loop of its own finds its code at hand, and is cheaper there
-    than between the other layers, whose time then rises with what they were parsed for.
+    Both are what is added to a call that goes as far as ``base``, the last depth before the kernel: a parser in a loop
+    of its own finds its code at hand, and is cheaper there than between the other layers.
     """
-    context = subject.autocast or subject.context
-
-    def whole(known: Sequence[str]) -> Timed:
-        return Rungs(probe, subject, subject.actual, signatures=known, context=context).at("wrap")
-
     meaning = "checked and read by torch's own parser"
     if len(signatures) == 1 or not chosen:
-        return [_step(BINDING, "argument parsing", meaning, whole(signatures), whole(()))]
+        return [_step(BINDING, "argument parsing", meaning, rungs.at(base), bare.at(base))]
+    alone = Rungs(probe, subject, subject.plain, signatures=(chosen,), context=subject.context)
     right, tried = f"{meaning}, against the right signature", f"what trying {len(signatures)} signatures adds"
     return [
-        _step(BINDING, "argument parsing", right, whole((chosen,)), whole(())),
-        _step(RESOLUTION, "overload resolution", tried, whole(signatures), whole((chosen,))),
+        _step(BINDING, "argument parsing", right, alone.at(base), bare.at(base)),
+        _step(RESOLUTION, "overload resolution", tried, rungs.at(base), alone.at(base)),
     ]
 
 
-def _inside(subject: Subject, rungs: Rungs, unseparated: list[str]) -> tuple[list[Step], Timed]:
-    """The stages inside the backend's kernel, and the deepest kernel call that stands for it."""
-    kernel = _backend(subject, rungs)
-    lock = rungs.at("release")
+def _inside(subject: Subject, bare: Rungs, unseparated: list[str]) -> tuple[list[Step], str]:
+    """The stages of the backend's kernel before its work, and the last depth before it."""
     steps: list[Step] = []
-    lower = lock
+    base = "release"
     if subject.fresh and not subject.inner_calls:
         many = f"{len(subject.fresh)} outputs" if len(subject.fresh) > 1 else "the output"
-        steps.append(_step(ALLOCATION, "output allocation", f"{many}, allocated and freed", rungs.at("allocate"), lock))
-        lower = rungs.at("allocate")
+        meaning = f"{many}, allocated and freed"
+        steps.append(_step(ALLOCATION, "output allocation", meaning, bare.at("allocate"), bare.at(base)))
+        base = "allocate"
     else:
         unseparated.append(f"output allocation: {_why_no_allocation(subject)}")
-    iterator = _iterator(subject, rungs)
-    if iterator is not None:
-        steps.append(_step(SETUP, "set-up", "shapes, strides, broadcasting and dtypes of an iterator", iterator, lower))
-        lower = iterator
+    if _iterates(subject, bare):
+        meaning = "shapes, strides, broadcasting and dtypes of an iterator"
+        steps.append(_step(SETUP, "set-up", meaning, bare.at("iterator"), bare.at(base)))
+        base = "iterator"
     else:
         unseparated.append("shape, stride and broadcast set-up: it is part of the kernel row")
+    return steps, base
+
+
+def _kernel(subject: Subject, rungs: Rungs, base: str) -> tuple[list[Step], Timed]:
+    """The kernel less what is done before its work, and the deepest call that stands for it."""
     if _is_deep(subject, rungs):
-        steps.append(_step(KERNEL, "loop", "the work itself", rungs.at("kernel"), lower))
-        return steps, rungs.at("kernel")
+        kernel = rungs.at("kernel")
+        return [_step(KERNEL, "loop", "the work itself", kernel, rungs.at(base))], kernel
+    kernel = _backend(subject, rungs)
     name = "calls inside" if subject.inner_calls else "kernel"
     meaning = _composite_words(subject) if subject.inner_calls else "the backend's kernel, less the rows above"
-    steps.append(_step(KERNEL, name, meaning, kernel, lower))
-    return steps, kernel
+    return [_step(KERNEL, name, meaning, kernel, rungs.at(base))], kernel
 
 
 def _composite_words(subject: Subject) -> str:
@@ -326,16 +336,16 @@ def _is_deep(subject: Subject, rungs: Rungs) -> bool:
     return usable and subject.keys[-1] == "CPU" and len(subject.fresh) == 1 and one_dtype
 
 
-def _iterator(subject: Subject, rungs: Rungs) -> Timed | None:
-    """The set-up of a pointwise operator's iterator, where this is one."""
+def _iterates(subject: Subject, rungs: Rungs) -> bool:
+    """Whether this is a pointwise operator whose iterator can be set up."""
     usable = "pointwise" in subject.operator.tags and len(subject.fresh) == 1 == len(subject.outputs)
     if rungs.boxed or not usable or subject.inner_calls or subject.keys[-1] not in ("CPU", "CUDA"):
-        return None
+        return False
     try:
         rungs.call.set_iterator(subject.fresh[0], list(subject.plain.tensors))
     except RuntimeError:  # its kernel builds another kind of iterator
-        return None
-    return rungs.at("iterator")
+        return False
+    return True
 
 
 def _dispatch(subject: Subject, rungs: Rungs, kernel: Timed, unseparated: list[str]) -> list[Step]:
