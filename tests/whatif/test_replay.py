@@ -146,6 +146,14 @@ def test_an_empty_trace_cannot_be_replayed() -> None:
         ask(TraceBuilder().build(), [make.no_sync()])
 
 
+def test_a_trace_without_a_device_row_says_nothing_about_the_device() -> None:
+    """Neither "no gain" nor "all of it": what was not recorded is not known."""
+    build = TraceBuilder().op("aten::add", 0, 10 * US).launch("cudaLaunchKernel", 2 * US, 5 * US)
+    with pytest.raises(CannotTell, match="no device row") as told:
+        ask(build.op("aten::mul", 20 * US, 10 * US).build(), [make.graph_replay(), make.device_speed(2.0)])
+    assert told.value.exit_status == 4
+
+
 @pytest.mark.traces
 def test_recorded_traces_replay_and_answer(traces_dir: Path, recorded: str) -> None:
     try:

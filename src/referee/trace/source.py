@@ -88,7 +88,7 @@ def _local(path: str, stack: ExitStack) -> Blob:
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
         os.close(descriptor)
-        raise TraceError(f"{path} is a directory, not a trace file.")
+        raise TraceError(f"{path} is a directory, not a trace file.", hint="Name one file in it: one rank's trace.")
     if not stat.S_ISREG(mode):
         # A pipe or a device cannot be read at any offset.
         with os.fdopen(descriptor, "rb") as file:

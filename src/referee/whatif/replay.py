@@ -35,10 +35,18 @@ from referee.whatif.tighten import device_moments, tighten
 
 
 def ask(trace: Trace, edits: Sequence[Edit]) -> WhatIf:
-    """Answer each edit for ``trace``, and all of them together. Raises ``CannotTell`` where nothing can be replayed."""
+    """Answer each edit for ``trace``, and all of them together.
+
+    Raises ``CannotTell`` where nothing can be replayed, or the device is not in the record.
+    """
     graph = tighten(build_graph(trace), trace)
     if not len(graph):
         raise CannotTell(f"{trace.source} holds nothing that could be replayed.")
+    if not device_moments(graph)[0].size:
+        raise CannotTell(
+            f"{trace.source} holds no device row: a replay of the host alone does not know what it would wait for.",
+            hint="Record the device's activity too; what runs on a CPU is tried and measured by referee remedy.",
+        )
     subject = Subject(trace, graph)
     weights = graph.weight_ns.astype(np.float64)
     recorded_ns = _window(graph, graph.time_ns)
@@ -94,10 +102,8 @@ def _length(subject: Subject, weights: Weights) -> int:
 
 
 def _window(graph: Graph, time_ns: IntColumn) -> int:
-    """From the first start to the last end of a device row; of everything where there is none."""
+    """From the first start to the last end of a device row."""
     starts, ends = device_moments(graph)
-    if not starts.size:
-        return int(time_ns.max() - time_ns.min())
     return int(time_ns[ends].max() - time_ns[starts].min())
 
 
