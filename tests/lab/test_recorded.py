@@ -154,11 +154,12 @@ def test_the_four_questions_are_answered_by_what_was_recorded() -> None:
     """Kernels alone answer one; steps and operators two more; and the fourth where occupancy was recorded."""
     alone = row("D2", laboratory(recorded=(launches(),)))
     assert (alone.measured, alone.outcome) == (0, "differs")
-    assert "What is lacking: self totals of both sides in 1, kernels in a step in 1, occupancy in 1." in alone.why
+    assert "What is lacking: pair of self totals in 1, kernel in a step in 1, occupancy in 1." in alone.why
     stepped = simulated(op_ns=20_000, kernel_ns=2_000)
     pair = row("D2", laboratory(recorded=(stepped, stepped)))
     assert (pair.measured, pair.outcome) == (0, "differs")
     assert "0 of 2 traces answer all four. What is lacking: occupancy in 2." in pair.why
+    assert pair.teaches == "Look what the file holds before it is asked: here there is no occupancy in 2 of 2 traces."
     use = replace(stepped.report.utilisation, occupancy_frac=0.4)
     whole = replace(stepped, report=replace(stepped.report, utilisation=use))
     found = row("D2", laboratory(recorded=(whole,)))
@@ -199,7 +200,7 @@ def test_marks_that_other_traces_show_too_are_no_marks(monkeypatch: pytest.Monke
     busy = of(builder.build(), "busy")
     assert busy.report.verdict.regime == "compute-bound"
     alone, both = (row("D3", laboratory(recorded=traces)) for traces in ((bound,), (bound, busy)))
-    assert [part.measured for part in alone.parts[1:]] == [1, 1]
+    assert [(part.measured, part.counted) for part in alone.parts[1:]] == [(1, True)] * 2
     assert [(part.measured, part.outcome) for part in both.parts[1:]] == [(0.5, "differs")] * 2
     assert (
         "2 of all traces with a known regime have a median gap of 1 to 10 µs: 1 launch-bound, 1 compute-bound"

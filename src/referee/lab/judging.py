@@ -67,6 +67,7 @@ def _judged(part: Part) -> LabPart:
         low=part.low,
         high=part.high,
         unit=part.unit,
+        counted=part.counted,
         claimed_low=low,
         claimed_high=high,
     )

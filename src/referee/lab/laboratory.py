@@ -55,6 +55,7 @@ class Part:
     low: float | None = None
     high: float | None = None
     unit: str = "ns"
+    counted: bool = False
     below: str = ""
     above: str = ""
     """What may be the reason where the figure lies outside."""

@@ -140,7 +140,8 @@ def linear(lab: Laboratory) -> Reading:
     found, issuing = timed(lab.time(lambda: layer(x))), timed(lab.time(lambda: least(one)))
     share = issuing.value / found.value
     note = (
-        f"Its arithmetic, {_FLOPS / 1e6:.1f} million FLOP, comes to {_FLOPS / found.value:.3g} a nanosecond; 0.142 ms "
+        f"Its arithmetic, {_FLOPS / 1e6:.1f} million FLOP, comes to {_FLOPS / found.value:.3g} FLOP a nanosecond; "
+        "0.142 ms "
         f"would be {_FLOPS / COURSE_NS:.3g}. A layer of 1 × 1 takes {format_ns(issuing.value)}, "
         f"{format_frac(share)} of "
         f"that: it is the {'issuing' if share > _MOSTLY else 'arithmetic'} that sets the time here."

@@ -92,16 +92,24 @@ def questions(lab: Laboratory) -> Reading:
     note += f"What is lacking: {', '.join(lacking)}." if lacking else "Nothing is lacking."
     names = tuple(recorded.name for recorded in lab.recorded if recorded.report.totals.device_rows)
     taken = f"{len(answers)} traces (counted)" if len(answers) > 1 else "one trace (counted)"
-    return replace(counted(whole / len(answers), **counts), note=note, sources=names, taken=taken)
+    found = replace(counted(whole / len(answers), **counts), note=note, sources=names, taken=taken)
+    if not lacking:
+        return found
+    where = f"{_listed(lacking)} of {len(answers)} traces"
+    return replace(found, teaches=f"Look what the file holds before it is asked: here there is no {where}.")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', no '.join(words[:-1])} and no {words[-1]}"
 
 
 def _answered(recorded: Recorded) -> dict[str, bool]:
     """Which of the four questions one trace answers."""
     report = recorded.report
     return {
-        "a device window": report.totals.window_ns > 0,
-        "self totals of both sides": None not in (report.totals.self_cpu_ns, report.totals.self_device_ns),
-        "kernels in a step": any(step.kernels for step in report.steps or ()),
+        "device window": report.totals.window_ns > 0,
+        "pair of self totals": None not in (report.totals.self_cpu_ns, report.totals.self_device_ns),
+        "kernel in a step": any(step.kernels for step in report.steps or ()),
         "occupancy": report.utilisation.occupancy_frac is not None,
     }
 
@@ -155,7 +163,7 @@ def _few(ns: float) -> bool:
 
 def _bound(name: str, traces: Sequence[Recorded]) -> Part:
     """Of these traces the share that is launch-bound."""
-    part = Part(name=name, claimed_low=1.0, claimed_high=1.0, unit="frac")
+    part = Part(name=name, claimed_low=1.0, claimed_high=1.0, unit="frac", counted=True)
     if not traces:
         return part
     share = sum(recorded.report.verdict.regime == "launch-bound" for recorded in traces) / len(traces)

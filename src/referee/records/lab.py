@@ -27,6 +27,8 @@ class LabPart:
     unit: str = "ns"
     claimed_low: float | None = None
     claimed_high: float | None = None
+    counted: bool = False
+    """Whether it was counted, and so is exact."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -247,7 +247,7 @@ def _found(row: LabRow | LabPart, basis: str) -> str:
 
 def _part(part: LabPart, basis: str) -> str:
     """A further figure of the claim, as the number is told: what came out, what is claimed, the outcome."""
-    found = _found(part, basis) or "not measured"
+    found = _found(part, "live" if part.counted else basis) or "not measured"
     return f"{part.name}: {found}, claimed {claimed_range(part)}: {_WORDS[part.outcome]}"
 
 

@@ -129,7 +129,7 @@ METHODS: dict[str, Method] = {
         "alone: the same loop of y = y.detach(), an operator that computes nothing and is dispatched all the same.",
         range_from="“about 8 ms”: give or take a quarter; “whatever the size”: issuing alone on 1,048,576 elements "
         "within a quarter of that on 16.",
-        untested={"a CPU that launches": "the launch is in the course's figure and not in this one"},
+        untested={"the launch": "it is in the course's figure and not in this one"},
     ),
     "E4": Method(
         how="TransformerEncoderLayer(64 wide, 4 heads, 128 in between), batch 2, length 8, float32, no dropout. "
@@ -280,7 +280,7 @@ METHODS: dict[str, Method] = {
         range_from="“barely”: less than a quarter more for eight times the work, which is 4 % of the growth; a step "
         "that is work must show more than that.",
         untested={
-            "a GPU": "overhead on a CPU stands for launches here",
+            "launch-bound on a GPU": "overhead on a CPU stands for launches here",
         },
     ),
     "D6": Method(

@@ -156,7 +156,7 @@ OPERATORS: tuple[Claim, ...] = (
         low=1e6,
         high=4e6,
         unit="elements",
-        teaches="Below the size found an operator is limited by the host.",
+        teaches="An operator on fewer elements than that is limited by the host.",
         otherwise="Find the size for the GPU in question; the course's is another one's.",
     ),
     Claim(
