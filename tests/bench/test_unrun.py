@@ -89,9 +89,9 @@ NOISY, MERGED = replace(RAN, ratio=3.0, steady=False), replace(RAN, outcome="did
 @pytest.mark.parametrize(
     ("proofs", "expected"),
     [
-        ((RAN, RAN), []),
+        ((RAN, RAN, RAN, RAN), []),
         ((RAN, MERGED), ["repeats-merged"]),
-        ((RAN, NOISY), ["repeats-recorded"]),
+        ((RAN, RAN, RAN, NOISY), ["repeats-recorded"]),
         ((NOISY,), ["repeats-recorded"]),
         ((MERGED,), ["repeats-merged"]),
     ],
