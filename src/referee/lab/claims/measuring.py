@@ -114,7 +114,7 @@ MEASURING: tuple[Claim, ...] = (
         low=0.99,
         high=1.0,
         unit="frac",
-        teaches="Scale the loss before backward and unscale before the step.",
+        teaches="Gradients that are scaled up before they are rounded to fp16 survive it.",
         otherwise="One scale does not save these gradients: look at how small they are.",
         below="they are too small even so, or none was lost",
     ),
