@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -168,6 +169,42 @@ def test_a_narrow_page_shows_both_devices_and_which_file_each_is() -> None:
     twins = (replace(s, source=f"{n}/x.json") for s, n in ((diff.a, "before"), (diff.b, "after")))
     page = render_text(compose_diff(replace(diff, **dict(zip("ab", twins, strict=True)))), width=80, color=False)
     assert re.search(r"A +before/x.json", page)
+
+
+def on_the_host(count: int) -> Trace:
+    """Whole steps of one operator each, without device work."""
+    builder = TraceBuilder()
+    for number in range(1, count + 1):
+        builder.step(number, number * 100 * US, 90 * US).op("aten::mm", (number * 100 + 10) * US, 50 * US)
+    return builder.build()
+
+
+def test_without_device_work_there_is_no_window_to_compare() -> None:
+    """Two files of host rows alone are not the same for having windows of nothing both."""
+    for a, b in ((on("NVIDIA A100", 8), on_the_host(3)), (on_the_host(3), on("NVIDIA A100", 8))):
+        diff = diff_traces(a, b)
+        assert (diff.answer, diff.ratio) == ("cannot-tell", None)
+        assert next(f.code for f in diff.findings if f.severity == "warning") == "no-device-rows"
+        holder = "A" if diff.a.mean_ns == 0 else "B"
+        page = render_text(compose_diff(diff), width=100, color=False)
+        assert f"No window to compare: {holder} holds no device work." in page
+    both = diff_traces(on_the_host(3), on_the_host(3))
+    assert both.answer == "cannot-tell"
+    assert "neither trace holds any device work" in render_text(compose_diff(both), width=100, color=False)
+
+
+def test_a_file_that_breaks_off_is_said_to(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.json"
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": 10 * n, "dur": 5, "pid": 0, "tid": 7, "args": {"device": 0}}
+        for n in range(40)
+    ]
+    whole.write_text(json.dumps({"traceEvents": events}))
+    broken = tmp_path / "broken.json"
+    broken.write_text(whole.read_text()[:-400])
+    diff = diff_traces(read_trace(whole), read_trace(broken))
+    (finding,) = [f for f in diff.findings if f.code == "truncated"]
+    assert "broken.json: " in finding.message
 
 
 def test_sides_recorded_alike_are_comparable() -> None:

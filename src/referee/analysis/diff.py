@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -55,6 +55,11 @@ class _Side:
     chosen: int
     """The step whose window is the median."""
 
+    @property
+    def worked(self) -> bool:
+        """Whether the device did anything, so that there is a window."""
+        return any(self.windows_ns)
+
 
 def diff_traces(a: Trace, b: Trace) -> TraceDiff:
     """B against A, step by step: the mean window by cause, and one step of each aligned operator by operator.
@@ -72,9 +77,9 @@ def diff_traces(a: Trace, b: Trace) -> TraceDiff:
     return TraceDiff(
         a=_describe(left),
         b=_describe(right),
-        answer=_answer(change_ns, noise_ns, base_ns),
+        answer=_answer(change_ns, noise_ns, base_ns) if left.worked and right.worked else "cannot-tell",
         change_ns=change_ns,
-        ratio=float(np.mean(right.windows_ns)) / base_ns if base_ns else None,
+        ratio=float(np.mean(right.windows_ns)) / base_ns if left.worked and right.worked else None,
         noise_ns=noise_ns,
         causes=_causes(left, right),
         entries=entries,
@@ -280,15 +285,36 @@ def _kernels(left: _Side, right: _Side) -> tuple[KernelChange, ...]:
     return tuple(sorted(found, key=lambda k: (-abs(k.b_ns - k.a_ns), k.name)))
 
 
+_BROKEN = ("truncated", "damaged")
+"""Findings of the files themselves that a comparison must tell again: what is missing looks removed."""
+
+
 def _findings(left: _Side, right: _Side, entries: Sequence[DiffEntry]) -> tuple[Finding, ...]:
     found = []
     for side in (left, right):
-        if len(side.windows_ns) < 2:
+        source = side.study.trace.source
+        found += [
+            replace(finding, message=f"{source}: {finding.message}")
+            for finding in side.study.trace.findings
+            if finding.code in _BROKEN
+        ]
+        if not side.worked:
+            found.append(
+                Finding(
+                    code="no-device-rows",
+                    severity="warning",
+                    message=f"{source} holds no device work{' in its steps' if side.steps else ''}: there is no window "
+                    "to compare.",
+                    evidence={"device_rows": side.study.totals.device_rows},
+                    hint="Record both sides with the device's activity, over whole steps.",
+                )
+            )
+        elif len(side.windows_ns) < 2:
             found.append(
                 Finding(
                     code="no-noise",
                     severity="warning",
-                    message=f"{side.study.trace.source} has fewer than two whole steps: how they scatter is not known.",
+                    message=f"{source} has fewer than two whole steps: how they scatter is not known.",
                     evidence={"steps": len(side.steps)},
                     hint="Record at least three steps on either side.",
                 )

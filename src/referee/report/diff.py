@@ -33,6 +33,10 @@ def _headline(diff: TraceDiff) -> Headline:
     figure = "Cannot tell" if diff.answer == "cannot-tell" else diff.answer.capitalize()
     if diff.ratio is not None and diff.answer in ("faster", "slower"):
         figure += f": {format_ratio(diff.ratio)} the time"
+    if not diff.a.mean_ns or not diff.b.mean_ns:
+        empty = [letter for letter, side in (("A", diff.a), ("B", diff.b)) if not side.mean_ns]
+        words = f"{empty[0]} holds no" if len(empty) == 1 else "neither trace holds any"
+        return Headline(figure=figure, sentence=f"No window to compare: {words} device work.", tone="warn")
     noise = "not known: too few steps" if diff.noise_ns is None else f"±{format_ns(diff.noise_ns)}"
     return Headline(
         figure=figure,
