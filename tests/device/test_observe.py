@@ -112,6 +112,12 @@ def test_all_zero_inputs_forbid_a_number() -> None:
     assert watch(lambda: zeros @ ones).zero_inputs is False
 
 
+def test_sparse_inputs_are_not_compared_with_zero() -> None:
+    weight, zeros, ones = torch.eye(3).to_sparse(), torch.zeros(3, 2), torch.ones(3, 2)
+    assert watch(lambda: torch.sparse.mm(weight, ones)).zero_inputs is False
+    assert watch(lambda: torch.sparse.mm(weight, zeros)).zero_inputs is None
+
+
 def test_a_step_without_a_tensor_is_said_to_have_none() -> None:
     x = torch.randn(3)
     assert codes(watch(lambda: float(x.sum()))) == {"no-output"}

@@ -311,12 +311,16 @@ def _most(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def _all_zero(torch: Any, inputs: list[torch.Tensor]) -> bool | None:
-    """Whether all inputs hold zeros only; reads values back, so never inside a timed window."""
+    """Whether all inputs hold zeros only; reads values back, so never inside a timed window.
+
+    Sparse, nested and quantised tensors are not compared: where there is one, zeros elsewhere leave it unknown.
+    """
     filled = [tensor for tensor in inputs if tensor.numel() and tensor.device.type != "meta"]
-    if not filled:
-        return None
+    plain = [tensor for tensor in filled if tensor.layout is torch.strided and not tensor.is_quantized]
     with torch.no_grad():
-        return not any(bool(tensor.detach().ne(0).any()) for tensor in filled)
+        if any(bool(tensor.detach().ne(0).any()) for tensor in plain):
+            return False
+    return True if plain and len(plain) == len(filled) else None
 
 
 def _fill(zero: bool | None, inputs: list[torch.Tensor]) -> str:
