@@ -341,3 +341,8 @@ def test_a_result_in_the_place_of_a_function_is_told() -> None:
         referee.sweep(lambda n: x, parameter="n", values=[1, 2], budget=SHORT)
     with pytest.raises(OptionError, match="number of threads"):
         referee.bench(torch.add, x, x, threads=1.5, budget=SHORT)  # type: ignore[arg-type]
+
+
+def test_rotating_what_takes_too_many_copies_is_refused_at_once() -> None:
+    with pytest.raises(OptionError, match="copies, more than"):
+        referee.bench(torch.add, torch.randn(8), torch.randn(8), cache="rotated", budget=SHORT)

@@ -493,3 +493,8 @@ def test_what_a_mixture_does_not_use_is_refused(
 ) -> None:
     assert main(["sweep", f"{targets}:linear", "--serving", "--values", "1,2", *option, "--no-progress"]) == 2
     assert "--serving" in capsys.readouterr().err
+
+
+def test_no_processes_are_no_comparison(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", f"{targets}:linear", f"{targets}:linear", "--processes", "0", "--no-progress"]) == 2
+    assert "--processes 0" in capsys.readouterr().err

@@ -88,6 +88,8 @@ def _check(args: argparse.Namespace) -> None:
     one = bool(args.vary) or bool(args.revisions)
     if args.vary and args.revisions:
         raise OptionError("--vary and --revisions are two comparisons.", hint="Make one after the other.")
+    if args.processes is not None and args.processes < 1:
+        raise OptionError(f"--processes {args.processes} measures nothing.", hint="At least 4 a side give an answer.")
     if one and len(args.targets) != 1:
         raise OptionError("--vary and --revisions compare one target with itself.", hint="Name one target.")
     if not one and len(args.targets) < 2:

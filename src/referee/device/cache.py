@@ -30,6 +30,9 @@ Step = Callable[[], object]
 FLUSH_FACTOR = 2
 """How many times the cache is overwritten: with pseudo-random replacement one pass leaves about a third in place."""
 
+MOST_COPIES = 4_096
+"""Building a copy and checking that it shares nothing takes up to a millisecond: more would be minutes of waiting."""
+
 _CHECK_FRAC = 0.25
 _CHECK_RUNS = 9
 _COLD_RATIO = 1.1
@@ -148,14 +151,20 @@ def rotate(make: Callable[[], Step], *, working_set: int, cache: int, limit_byte
     """A step that calls separately built twins of itself in turn.
 
     ``make`` builds one twin (a target's ``rebuild().step``). Raises :class:`~referee.errors.OptionError` if two twins
-    share a tensor, which then would stay in the cache under the label "cold", or if the copies would take more than
-    ``limit_bytes``.
+    share a tensor, which then would stay in the cache under the label "cold", if the copies would take more than
+    ``limit_bytes``, or if there would be more than :data:`MOST_COPIES`.
     """
     copies = copies_needed(working_set=working_set, cache=cache)
     if limit_bytes is not None and copies * working_set > limit_bytes:
         raise OptionError(
             f"Rotating needs {copies} copies of {working_set:,} bytes, more than the {limit_bytes:,} allowed.",
             hint="Flush the caches instead.",
+        )
+    if copies > MOST_COPIES:
+        raise OptionError(
+            f"Rotating {working_set:,} bytes out of a cache of {cache:,} needs {copies:,} copies, more than "
+            f"{MOST_COPIES:,}.",
+            hint="Flush the caches instead, or measure with larger inputs.",
         )
     steps = [make() for _ in range(copies)]
     _require_separate(steps)
