@@ -50,12 +50,13 @@ def taking_turns(trace: Trace) -> float:
         """The host's own time from the window's beginning to these moments."""
         begin = np.array([work.begin_ns])
         waited_ns = covered_before(at_ns, within=blocked) - covered_before(begin, within=blocked)
-        return at_ns - begin - waited_ns
+        own: IntColumn = at_ns - begin - waited_ns
+        return own
 
     launched, woken_ns = own_ns(work.launch_start_ns), own_ns(let_go_ns)
     starts, ends = (covered_before(at, within=work.busy) / 2 for at in (work.start_ns, work.end_ns))
     events = [(int(at), 0, k) for k, at in enumerate(work.start_ns)]
-    events += [(int(let_go_ns[k]), 1, k) for k in np.flatnonzero(awaited != NONE)]
+    events += [(int(let_go_ns[k]), 1, k) for k in np.flatnonzero(awaited != NONE).tolist()]
     # By how much the host comes later than its own time says, from which recorded moment on; and the device likewise.
     since_ns, late_ns, behind_ns, held_ns = [-(1 << 62)], [0.0], 0.0, np.zeros(work.rows.size)
     for at, is_wait, k in sorted(events):
