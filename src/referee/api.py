@@ -38,12 +38,13 @@ from referee.records.compare import Comparison
 from referee.records.measurement import Measurement, Sweep
 from referee.records.schema import load, save
 from referee.records.shapes import ShapeSet
+from referee.records.sweep_grid import SweepGrid
 from referee.records.verify import Verification
 
 if TYPE_CHECKING:
     from referee.bench.sweep import Built
 
-__all__ = ["bench", "compare", "load", "save", "shapes", "sweep", "verify"]
+__all__ = ["bench", "compare", "load", "save", "shapes", "sweep", "sweep_grid", "verify"]
 
 
 def bench(
@@ -158,6 +159,7 @@ def sweep(
     items_per_call: Callable[[Any], float] | None = None,
     price_per_hour: float | None = None,
     served: float | None = None,
+    name: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Sweep:
     """How does the time of ``make(value)`` grow over ``values`` of ``parameter``? ``make`` returns the step to time.
@@ -182,11 +184,50 @@ def sweep(
             values=chosen,
             device=maker.device,
             plan=plan_for(budget),
-            name=name_of(make),
+            name=name or name_of(make),
             price_per_hour=price_per_hour,
             served=served,
             progress=progress,
         )
+
+
+def sweep_grid(
+    make: Callable[..., Step],
+    *,
+    parameter: str,
+    values: Iterable[Any],
+    others: Mapping[str, Iterable[Any]],
+    device: str | None = None,
+    budget: str | float = "500ms",
+    threads: int | None = None,
+    price_per_hour: float | None = None,
+    progress: ProgressCallback = no_progress,
+) -> SweepGrid:
+    """How does the time grow over ``values`` of ``parameter`` at each combination of the ``others``?
+
+    ``make`` is called with all of them by name and returns the step to time. Raises
+    :class:`~referee.errors.OptionError` where there are more combinations than a sitting holds.
+    """
+    from referee.bench.grid import sweep_grid as sweep_each
+
+    chosen = list(values)
+
+    def one(fixed: Mapping[str, Any], name: str) -> Sweep:
+        return sweep(
+            lambda value: make(**fixed, **{parameter: value}),
+            parameter=parameter,
+            values=chosen,
+            device=device,
+            budget=budget,
+            threads=threads,
+            price_per_hour=price_per_hour,
+            name=name,
+            progress=progress,
+        )
+
+    return sweep_each(
+        one, name=name_of(make), parameter=parameter, others={name: list(others[name]) for name in others}
+    )
 
 
 def shapes(

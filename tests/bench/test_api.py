@@ -150,6 +150,18 @@ def test_two_lambdas_get_names_of_their_own() -> None:
     assert [side.name for side in found.sides] == ["step #1", "step #2"]
 
 
+def test_a_grid_hands_every_parameter_over_by_name() -> None:
+    def make(rows: int, dtype: torch.dtype) -> Callable[[], torch.Tensor]:
+        x = torch.randn(rows, 16, dtype=dtype)
+        return lambda: x + 1
+
+    others = {"dtype": [torch.float32, torch.float64]}
+    found = referee.sweep_grid(make, parameter="rows", values=[1, 2], others=others, budget=SHORT)
+    assert [each.fixed["dtype"] for each in found.sweeps] == ["float32", "float64"]
+    assert [each.sweep.provenance.dtype for each in found.sweeps] == ["float32", "float64"]
+    assert "2 sweeps over dtype" in repr(found)
+
+
 def test_sweep_shapes_and_verify(tmp_path: Path) -> None:
     def make(rows: int) -> Callable[[], torch.Tensor]:
         x = torch.randn(rows, 16)

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from referee.bench.plan import Plan, Progress
-from referee.bench.sweep import Built, sweep, sweep_grid
+from referee.bench.sweep import Built, sweep
 from referee.device.fake import FakeAsync, FakeOutput, FakeSync
 from referee.errors import OptionError
 from referee.units import NS_PER_MS, NS_PER_S
@@ -202,31 +200,3 @@ def test_a_time_that_does_not_grow_with_the_work_is_remarked() -> None:
         plan=PLAN,
     )
     assert "flat-in-work" in [f.code for f in found.findings]
-
-
-def test_a_grid_is_one_sweep_for_each_combination_of_the_others() -> None:
-    fake = FakeSync()
-
-    def build(values: Mapping[str, object]) -> Built:
-        length, width, batch = values["length"], values["width"], values["batch_size"]
-        assert isinstance(length, int)
-        assert isinstance(width, str)
-        assert isinstance(batch, int)
-        return Built(step=lambda: fake.run(host_ns=US * length * len(width) * (10 + batch)))
-
-    found = sweep_grid(
-        build,
-        parameter="batch_size",
-        values=[1, 2, 8, 16],
-        others={"length": [1, 2], "width": ["a", "bb"]},
-        device=fake,
-        plan=PLAN,
-        name="step",
-    )
-    assert [s.name for s in found] == [
-        "step (length=1, width=a)",
-        "step (length=1, width=bb)",
-        "step (length=2, width=a)",
-        "step (length=2, width=bb)",
-    ]
-    assert found[3].points[0].median_ns == 4 * 11 * US

@@ -141,6 +141,38 @@ def test_sweep_draws(targets: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         assert path.read_bytes().startswith(magic)
 
 
+def test_sweep_varies_further_parameters(targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot = tmp_path / "plot.svg"
+    words = ("sweep", f"{targets}:linear", "--values", "1,2", "--also", "dtype=float32,bfloat16", "--also", "threads=1")
+    found = run_json(*words, "--budget", "30ms", "--plot", str(plot), capsys=capsys)
+    assert found["schema"] == "referee.sweeps/1"
+    assert [each["fixed"] for each in found["sweeps"]] == [
+        {"dtype": "float32", "threads": 1},
+        {"dtype": "bfloat16", "threads": 1},
+    ]
+    for each in found["sweeps"]:
+        provenance = each["sweep"]["provenance"]
+        assert provenance["dtype"] == each["fixed"]["dtype"]
+        assert [point["value"] for point in each["sweep"]["points"]] == [1, 2]
+    assert plot.read_bytes().startswith(b"<svg xmlns=")
+
+
+@pytest.mark.parametrize(
+    ("also", "words"),
+    [
+        ("width", "a name and its values are wanted"),
+        ("batch_size=4", "that is what is swept already"),
+        ("depth=1,2", "declares no parameter 'depth'"),
+        ("width=8,8", "--also width=8,8: the values must be distinct"),
+    ],
+)
+def test_what_cannot_be_varied_further_is_told(
+    targets: Path, capsys: pytest.CaptureFixture[str], also: str, words: str
+) -> None:
+    assert main(["sweep", f"{targets}:linear", "--values", "1,2", "--also", also, "--no-progress"]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_compare_varies_a_parameter(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("compare", f"{targets}:linear", "--vary", "width=16,1024", "--budget", "400ms", "--threads", "1")
     assert main([*words, "--json", "-", "--no-progress"]) in (0, 4)

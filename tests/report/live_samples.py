@@ -11,6 +11,7 @@ from referee.records.finding import Finding
 from referee.records.measurement import Clocks, Fit, Measurement, Sweep, SweepPoint, Warmup
 from referee.records.provenance import Difference, Provenance, TensorSpec
 from referee.records.shapes import ShapePoint, ShapeSet, Tail
+from referee.records.sweep_grid import SweepAt, SweepGrid
 from referee.records.verify import Verification
 
 CPU = {
@@ -218,6 +219,25 @@ MAX_SWEEP = replace(
         error_frac=0.01,
     ),
     provenance=GPU_PROVENANCE,
+)
+SWEEP_GRID = SweepGrid(
+    name="examples/transformer.py:train_step",
+    parameter="batch_size",
+    others=("dtype", "length"),
+    asked=3,
+    sweeps=(
+        SweepAt(fixed={"dtype": "float32", "length": 128}, sweep=SWEEP),
+        SweepAt(fixed={"dtype": "bfloat16", "length": 128}, sweep=MAX_SWEEP),
+    ),
+    provenance=PROVENANCE,
+    findings=(
+        Finding(
+            code="point-failed",
+            severity="warning",
+            message="With dtype=bfloat16, length=4096 no value could be measured: MemoryError: no room.",
+            evidence={"combination": "dtype=bfloat16, length=4096"},
+        ),
+    ),
 )
 NULL_KNEE = replace(
     SWEEP,

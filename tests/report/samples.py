@@ -31,6 +31,7 @@ from .live_samples import (
     PROVENANCE,
     SHAPES,
     SWEEP,
+    SWEEP_GRID,
     THREE_WAY,
     VERIFICATION,
 )
@@ -196,6 +197,7 @@ RECORDS = {
     "not_comparable": NOT_COMPARABLE,
     "profile": PROFILE,
     "shapes": SHAPES,
+    "sweep_grid": SWEEP_GRID,
     "no_shapes": NO_SHAPES,
     "verification": VERIFICATION,
     "not_verifiable": NOT_VERIFIABLE,

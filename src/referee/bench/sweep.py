@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from math import inf
 from numbers import Real
 from typing import Any
@@ -125,47 +124,6 @@ def _measure_each(
     if not points:
         raise failed[0][1]
     return points, failed, False
-
-
-def sweep_grid(
-    build: Callable[[Mapping[str, Any]], Built],
-    *,
-    parameter: str,
-    values: Sequence[Any],
-    others: Mapping[str, Sequence[Any]],
-    device: Device,
-    plan: Plan | None = None,
-    name: str = "step",
-    price_per_hour: float | None = None,
-    progress: ProgressCallback = no_progress,
-) -> tuple[Sweep, ...]:
-    """One sweep over ``parameter`` for each combination of the ``others``, all by the same plan.
-
-    ``build`` gets all parameters by name. The sweeps are named after the combination they hold fixed. An interrupt
-    ends with the sweep it fell into.
-    """
-    combinations = [dict(zip(others, chosen, strict=True)) for chosen in product(*others.values())]
-    sweeps: list[Sweep] = []
-    for fixed in combinations:
-        words = ", ".join(f"{key}={value}" for key, value in fixed.items())
-
-        def at(value: Any, fixed: Mapping[str, Any] = fixed) -> Built:
-            return build({**fixed, parameter: value})
-
-        found = sweep(
-            at,
-            parameter=parameter,
-            values=values,
-            device=device,
-            plan=plan,
-            name=f"{name} ({words})" if words else name,
-            price_per_hour=price_per_hour,
-            progress=progress,
-        )
-        sweeps.append(found)
-        if any(finding.code == "interrupted" for finding in found.findings):
-            break
-    return tuple(sweeps)
 
 
 def _check(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -232,20 +232,22 @@ def sweep_target(
     progress: Progress,
     price_per_hour: float | None = None,
     served: float | None = None,
+    fixed: Mapping[str, object] | None = None,
+    name: str | None = None,
 ) -> Sweep:
-    """Measure the target at each value of one of its parameters."""
+    """Measure the target at each value of one of its parameters, with others held ``fixed``."""
     from referee.bench.sweep import sweep
     from referee.target import explain_error, step_errors
 
     require_declared(target, parameter)
     with step_errors(target.name), progress.stage(f"sweeping {parameter}"):
         return sweep(
-            lambda value: build_at(target, parameter, value, device=device),
+            lambda value: build_at(target, {**(fixed or {}), parameter: value}, device=device),
             parameter=parameter,
             values=values,
             device=device,
             plan=plan,
-            name=target.name,
+            name=name or target.name,
             price_per_hour=price_per_hour,
             served=served,
             explain=lambda error: explain_error(error, target.name),
@@ -253,11 +255,14 @@ def sweep_target(
         )
 
 
-def build_at(target: Target, parameter: str, value: object, *, device: Device) -> Built:
-    """The target built at one value of a parameter, or with so many threads in force, and what is known of it."""
+def build_at(target: Target, values: Mapping[str, object], *, device: Device) -> Built:
+    """The target built at these values of its parameters, with so many threads in force, and what is known of it."""
     from referee.bench.sweep import Built
 
-    built = with_threads(target, value) if sets_threads(target, parameter) else target.rebuild(**{parameter: value})
+    for name in values:
+        if sets_threads(target, name):
+            use_threads(values[name])
+    built = target.rebuild(**{name: value for name, value in values.items() if not sets_threads(target, name)})
     known = meet(built, device=device)
     return Built(
         step=built.step,
@@ -277,13 +282,18 @@ def sets_threads(target: Target, parameter: str) -> bool:
     return parameter == "threads" and parameter not in target.declared
 
 
-def with_threads(target: Target, threads: object) -> Target:
-    """The target built with so many intra-op threads in force."""
+def use_threads(threads: object) -> None:
+    """Let torch compute with so many intra-op threads from now on."""
     from referee.device.cpu import set_threads
 
     if not str(threads).isdecimal() or int(str(threads)) < 1:
         raise OptionError(f"threads={threads} is not a number of threads.", hint="Write for example 1,2,4.")
     set_threads(int(str(threads)))
+
+
+def with_threads(target: Target, threads: object) -> Target:
+    """The target built with so many intra-op threads in force."""
+    use_threads(threads)
     return target.rebuild()
 
 

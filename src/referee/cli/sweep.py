@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from referee.errors import OptionError, RefereeError, StepError, TargetError
 
 if TYPE_CHECKING:
     from referee.device.protocol import Device
+    from referee.records.measurement import Sweep
     from referee.target import Target
 
 DEFAULT_VALUES = (1, 2, 4, 8, 16, 32)
@@ -44,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=",".join(map(str, DEFAULT_VALUES)),
         metavar="A,B,…",
         help="its values (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="NAME=A,B,…",
+        help="another parameter and its values: a sweep for each (for each combination, where it is given again)",
     )
     parser.add_argument(
         "--price", type=float, metavar="PER_HOUR", help="price of the machine per hour: items per dollar"
@@ -74,27 +82,76 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError("--served says at which value the price counts.", hint="Give --price PER_HOUR too.")
     if args.price is not None and not 0 < args.price < inf:
         raise OptionError(f"--price {args.price:g}: a price per hour is above zero.")
+    others = parse_others(args)
     if args.serving:
         return serve(args, values=values, budget_ns=budget_ns)
     device, target = open_at(args, values)
     from referee.bench.plan import Plan
 
-    result = sweep_target(
-        target,
-        parameter=args.parameter,
-        values=values,
-        device=device,
-        plan=Plan(budget_ns=budget_ns),
-        progress=Progress(enabled=not args.no_progress),
-        price_per_hour=args.price,
-        served=args.served,
-    )
+    progress = Progress(enabled=not args.no_progress)
+
+    def one(fixed: Mapping[str, Value], name: str) -> Sweep:
+        return sweep_target(
+            target,
+            parameter=args.parameter,
+            values=values,
+            device=device,
+            plan=Plan(budget_ns=budget_ns),
+            progress=progress,
+            price_per_hour=args.price,
+            served=args.served,
+            fixed=fixed,
+            name=name,
+        )
+
+    if others:
+        return _each(args, one, others=others, target=target)
+    result = one({}, target.name)
     deliver(result, args)
     if args.plot:
         from referee.report.sweep import sweep_plot
 
         write_plot(sweep_plot(result), args.plot)
     return 0
+
+
+def _each(
+    args: argparse.Namespace,
+    one: Callable[[Mapping[str, Value], str], Sweep],
+    *,
+    others: Mapping[str, Sequence[Value]],
+    target: Target,
+) -> int:
+    """A sweep for each combination of the other parameters."""
+    from referee.bench.grid import sweep_grid
+    from referee.report.sweep_grid import grid_plot
+
+    for name in others:
+        require_declared(target, name)
+    grid = sweep_grid(one, name=target.name, parameter=args.parameter, others=others)
+    deliver(grid, args)
+    if args.plot:
+        write_plot(grid_plot(grid), args.plot)
+    return 0
+
+
+def parse_others(args: argparse.Namespace) -> dict[str, tuple[Value, ...]]:
+    """``--also NAME=A,B`` as values by name."""
+    others: dict[str, tuple[Value, ...]] = {}
+    for text in args.also:
+        name, sign, values = text.partition("=")
+        if not sign or not name.strip():
+            raise OptionError(f"--also {text}: a name and its values are wanted.", hint="Write --also length=128,256.")
+        if name.strip() in others:
+            raise OptionError(f"--also {name.strip()} is given twice.", hint="Write its values in one list.")
+        others[name.strip()] = parse_values(values, option=f"--also {name.strip()}=")
+    if args.parameter in others:
+        raise OptionError(
+            f"--also {args.parameter}: that is what is swept already.", hint="Put the values in --values."
+        )
+    if others and args.serving:
+        raise OptionError("--serving draws from one list of values: it takes no --also.")
+    return others
 
 
 def serve(args: argparse.Namespace, *, values: Sequence[Value], budget_ns: int) -> int:
@@ -108,7 +165,7 @@ def serve(args: argparse.Namespace, *, values: Sequence[Value], budget_ns: int) 
     progress = Progress(enabled=not args.no_progress)
     with step_errors(target.name), progress.stage(f"serving {target.name}"):
         shapes = {
-            f"{args.parameter}={value}": Shape(built=build_at(target, args.parameter, value, device=device))
+            f"{args.parameter}={value}": Shape(built=build_at(target, {args.parameter: value}, device=device))
             for value in values
         }
         plan = Plan(budget_ns=budget_ns * len(values))
@@ -152,19 +209,19 @@ def _given(name: str, value: Value, params: Sequence[str]) -> dict[str, object]:
     return {"param": [*params, f"{name}={value}"]} if name != "threads" else {}
 
 
-def parse_values(text: str) -> tuple[Value, ...]:
+def parse_values(text: str, *, option: str = "--values ") -> tuple[Value, ...]:
     """``1,2,4`` as distinct numbers above zero; words (dtypes, modes) are taken as they are."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise OptionError(f"--values {text}: one of the values is empty.", hint="Write for example 1,2,4,8.")
+        raise OptionError(f"{option}{text}: one of the values is empty.", hint="Write for example 1,2,4,8.")
     values = tuple(_value(part) for part in parts)
     if len(set(values)) < len(values):
-        raise OptionError(f"--values {text}: the values must be distinct.")
+        raise OptionError(f"{option}{text}: the values must be distinct.")
     numbers = [value for value in values if not isinstance(value, str)]
     if numbers and len(numbers) < len(values):
-        raise OptionError(f"--values {text}: numbers and words cannot be mixed.")
+        raise OptionError(f"{option}{text}: numbers and words cannot be mixed.")
     if any(not value > 0 for value in numbers):
-        raise OptionError(f"--values {text}: the values must be above 0.")
+        raise OptionError(f"{option}{text}: the values must be above 0.")
     return values
 
 

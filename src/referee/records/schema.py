@@ -27,6 +27,7 @@ from referee.records.precision import PrecisionReport
 from referee.records.profile import Profile
 from referee.records.remedy import RemedyReport
 from referee.records.shapes import ShapeSet
+from referee.records.sweep_grid import SweepGrid
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
 from referee.records.whatif import WhatIf
@@ -34,6 +35,7 @@ from referee.records.whatif import WhatIf
 Record: TypeAlias = (
     Measurement
     | Sweep
+    | SweepGrid
     | TraceReport
     | TraceSet
     | TraceDiff
@@ -55,6 +57,7 @@ Record: TypeAlias = (
 KINDS: dict[str, tuple[int, type[Record]]] = {
     "referee.measurement": (1, Measurement),
     "referee.sweep": (1, Sweep),
+    "referee.sweeps": (1, SweepGrid),
     "referee.trace": (1, TraceReport),
     "referee.capture": (1, Capture),
     "referee.profile": (1, Profile),
@@ -77,6 +80,7 @@ KINDS: dict[str, tuple[int, type[Record]]] = {
 HISTORY = """
 referee.measurement/1  first version
 referee.sweep/1        first version
+referee.sweeps/1       first version
 referee.trace/1        first version
 referee.capture/1      first version
 referee.profile/1      first version

@@ -18,6 +18,7 @@ from referee.records.profile import Profile
 from referee.records.remedy import RemedyReport
 from referee.records.schema import Record
 from referee.records.shapes import ShapeSet
+from referee.records.sweep_grid import SweepGrid
 from referee.records.trace_report import TraceReport, TraceSet
 from referee.records.verify import Verification
 from referee.records.whatif import WhatIf
@@ -35,6 +36,7 @@ from referee.report.remedy import compose_remedy
 from referee.report.shape_set import compose_shape_set
 from referee.report.survey import compose_survey
 from referee.report.sweep import compose_sweep
+from referee.report.sweep_grid import compose_sweep_grid
 from referee.report.trace import compose_trace
 from referee.report.trace_set import compose_trace_set
 from referee.report.verify import compose_verification
@@ -55,6 +57,7 @@ __all__ = [
     "compose_remedy",
     "compose_shape_set",
     "compose_sweep",
+    "compose_sweep_grid",
     "compose_trace",
     "compose_trace_set",
     "compose_verification",
@@ -70,6 +73,7 @@ def compose(record: Record) -> Document:
 
 compose.register(Measurement, compose_measurement)
 compose.register(Sweep, compose_sweep)
+compose.register(SweepGrid, compose_sweep_grid)
 compose.register(TraceReport, compose_trace)
 compose.register(TraceSet, compose_trace_set)
 compose.register(Capture, compose_capture)

@@ -72,13 +72,13 @@ def _sides(diff: TraceDiff) -> tuple[Block, ...]:
     columns = (
         Column(title=""),
         Column(title="Trace", fit="shorten"),
-        Column(title="Device", fit="shorten"),
+        Column(title="Device", fit="shorten", priority=2),
         Column(title="Regime"),
-        Column(title="Steps", align="right"),
+        Column(title="Steps", align="right", priority=2),
         Column(title="Mean window", align="right"),
-        Column(title="Spread", align="right", priority=2),
-        Column(title="Operators", align="right", priority=2),
-        Column(title="Device rows", align="right", priority=2),
+        Column(title="Spread", align="right", priority=3),
+        Column(title="Operators", align="right", priority=3),
+        Column(title="Device rows", align="right", priority=3),
     )
     return Heading(text="The two traces"), Table(
         columns=columns, rows=(row("A", told[0], diff.a), row("B", told[1], diff.b))
