@@ -17,8 +17,10 @@ from referee.device.fake import FakeDevice, FakeSync
 from referee.errors import DeviceMissing
 from referee.lab.claims import BY_ID
 from referee.lab.claims.operators import REFERENCES
+from referee.lab.key_set import KeySet
 from referee.lab.laboratory import Laboratory, Recorded
 from referee.lab.run import EXPERIMENTS, put_to_test
+from referee.records.estimate import Estimate
 from referee.records.lab import LabRow
 from referee.testing import Workload, simulate
 from referee.trace.builder import TraceBuilder
@@ -40,7 +42,7 @@ def missing(name: str) -> FakeDevice:
 
 
 def stage(name: str, layer: str, ns: float) -> Any:
-    return SimpleNamespace(name=name, layer=layer, ns=ns, ci_low_ns=ns, ci_high_ns=ns)
+    return SimpleNamespace(name=name, layer=layer, ns=ns, ci_low_ns=ns, ci_high_ns=ns, n=90)
 
 
 AS_CLAIMED = {BINDING: 1_500.0, RESOLUTION: 700.0, DISPATCH: 300.0, AUTOGRAD: 1_500.0, ALLOCATION: 700.0, SETUP: 500.0}
@@ -49,8 +51,6 @@ AS_CLAIMED = {BINDING: 1_500.0, RESOLUTION: 700.0, DISPATCH: 300.0, AUTOGRAD: 1_
 
 def anatomy(
     *,
-    key_set_ns: float | None = 12.0,
-    key_set_within_ns: float = 0.0,
     contended_ns: float = 35.0,
     beside_ns: float = 1.0,
     instead: Mapping[str, float] | None = None,
@@ -59,34 +59,46 @@ def anatomy(
     costs = {**AS_CLAIMED, **(instead or {})}
     shared = {"one thread": 0.0, "two threads, a tensor each": beside_ns, "two threads, one tensor": contended_ns}
     variants = [
-        SimpleNamespace(group=REFERENCES, name=name, ns=10 + ns, extra_ns=ns, ci_low_ns=ns, ci_high_ns=ns)
+        SimpleNamespace(group=REFERENCES, name=name, ns=10 + ns, extra_ns=ns, ci_low_ns=ns, ci_high_ns=ns, n=80)
         for name, ns in shared.items()
     ]
     stages = tuple(stage(layer, layer, ns) for layer, ns in costs.items())
     whole_ns = sum(costs.values()) + REST_NS
-    return SimpleNamespace(
-        stages=stages, variants=tuple(variants), whole_ns=whole_ns, **key_set(key_set_ns, key_set_within_ns)
-    )
+    return SimpleNamespace(stages=stages, variants=tuple(variants), whole_ns=whole_ns)
 
 
 REST_NS = 100.0
 """What the whole call takes beyond its stages."""
 
 
-def key_set(ns: float | None, within_ns: float = 0.0) -> dict[str, float | None]:
-    """What an anatomy says of one more tensor, give or take ``within_ns``."""
-    low, high = (None if ns is None else ns + by for by in (-within_ns, within_ns))
-    return {"per_tensor_ns": ns, "per_tensor_low_ns": low, "per_tensor_high_ns": high}
+def key_sets(*each_ns: float, within_ns: float = 0.0, equal_ns: float = 0.0) -> Callable[..., tuple[KeySet, ...]]:
+    """A making for each figure of one more tensor, give or take ``within_ns``; equal calls differ by ``equal_ns``."""
+
+    def estimate(point: float, within: float = 0.0) -> Estimate:
+        return Estimate(point=point, low=point - within, high=point + within, level=0.95, n=80, n_eff=40.0)
+
+    def one(ns: float) -> KeySet:
+        further = 7 * ns
+        return KeySet(
+            one=estimate(100.0),
+            eight=estimate(100.0 + further),
+            further=estimate(further, 7 * within_ns),
+            equal=estimate(equal_ns),
+        )
+
+    return lambda *_: tuple(one(ns) for ns in each_ns)
 
 
 def no_anatomy(*_: Any, **__: Any) -> Any:
-    return SimpleNamespace(stages=(), variants=(), whole_ns=None, **key_set(None))
+    return SimpleNamespace(stages=(), variants=(), whole_ns=None)
 
 
 def laboratory(device: FakeDevice | None = None, **fields: Any) -> Laboratory:
     fields.setdefault("operators", None)
     fields.setdefault("mix", lambda: Mix(groups=(("pass",),), names={}))
     fields.setdefault("take_apart", lambda *_, **__: anatomy())
+    fields.setdefault("key_sets", key_sets(12.0))
+    fields.setdefault("cpu_mhz", lambda: 2_000.0)
     fields.setdefault("recorded_steps_ns", lambda *_: [300_000] * 20)
     fields.setdefault("scheduled_steps", lambda _: (2, 3, 4))
     return Laboratory(device=device or FakeSync(), plan=PLAN, open=fields.pop("open", missing), **fields)

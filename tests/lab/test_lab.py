@@ -17,7 +17,7 @@ from referee.lab import measuring
 from referee.lab.claims import BY_ID, CLAIMS, METHODS, MS, US, select
 from referee.lab.claims.claim import MORE_THAN_NOTHING
 from referee.lab.claims.terms import words_in
-from referee.lab.judging import judge
+from referee.lab.judging import judge, without
 from referee.lab.laboratory import Part, Reading
 from referee.lab.run import EXPERIMENTS, Experiment, run_lab
 from referee.records.schema import load, save
@@ -174,9 +174,66 @@ def test_a_part_that_is_not_tested_stands_in_the_table_and_in_the_head(monkeypat
     text = shown(Reading(value=2.5, low=2.4, high=2.6))
     assert "holds (not tested: a queue, the rest)" in text
     assert "Not tested here: a queue (it takes a device); the rest (E1 has it)." in text
-    assert "1 of these outcomes is of a part of the claim, as the table says; " in text
+    assert "1 row leaves a part of its claim untested, as the table says; " in text
     monkeypatch.setitem(METHODS, "M4", replace(METHODS["M4"], untested={}))
-    assert "of a part of the claim" not in shown(Reading(value=2.5, low=2.4, high=2.6))
+    assert "leaves a part of its claim" not in shown(Reading(value=2.5, low=2.4, high=2.6))
+
+
+@pytest.mark.parametrize("low", [1.0, 4.0])
+def test_the_head_counts_every_row_that_the_table_says_leaves_something(low: float) -> None:
+    """Whatever came out for the rest, and where there is no number at all."""
+    rows = (
+        judge(BY_ID["E7"], Reading(value=5.0, low=low, high=5.0), basis="live"),
+        without(BY_ID["D7"], "needs-device", "."),
+    )
+    text = " ".join(render_text(compose(replace(some_report(), rows=rows)), width=200, color=False).split())
+    assert "2 rows leave a part of their claim untested" in text
+    assert "needs a device (not tested: each of the four causes)" in text
+
+
+def test_a_claim_that_states_no_figure_is_not_settled_by_one() -> None:
+    for value in (0.0, 0.5, 1.0):
+        judged = judge(BY_ID["D2"], Reading(value=value, low=value, high=value, note="Seen."), basis="recorded")
+        assert judged.outcome == "cannot-tell"
+        assert judged.why.startswith("The claim advises an order, and ")
+        assert judged.why.endswith(" Seen.")
+    text = " ".join(render_text(compose(replace(some_report(), rows=(judged,))), width=200, color=False).split())
+    assert "True if it is: no figure (the course gives advice and no figure)." in text
+
+
+def test_what_is_quoted_is_in_the_claim() -> None:
+    for claim in CLAIMS:
+        for quoted in re.findall("“(.+?)”", METHODS[claim.id].range_from):
+            assert quoted in claim.claimed, claim.id
+
+
+def test_what_decides_is_told_before_what_was_seen_beside_it() -> None:
+    claim = replace(BY_ID["M4"], low=2.0, high=3.0)
+    judged = judge(claim, Reading(value=1.5, low=1.4, high=1.6, note="Seen beside it."), basis="live")
+    assert judged.why.startswith("Even the near end")
+    assert judged.why.endswith("Seen beside it.")
+
+
+def test_a_part_that_differs_does_not_hide_one_that_cannot_be_told() -> None:
+    parts = (
+        Part(name="one", claimed_low=2.0, claimed_high=3.0, value=9.0, low=9.0, high=9.0, unit="ratio"),
+        Part(name="another", claimed_low=2.0, claimed_high=3.0),
+    )
+    assert "number holds; differs: one; cannot tell: another" in shown(
+        Reading(value=2.5, low=2.4, high=2.6, parts=parts)
+    )
+
+
+def test_the_head_has_the_load_and_no_words_of_one_measurement() -> None:
+    report = some_report()
+    state = {**report.provenance.machine_state, "load_1min": 3.83}
+    busy = replace(report, provenance=replace(report.provenance, machine_state=state))
+    text = " ".join(render_text(compose(busy), width=160, color=False).split())
+    assert "load when the run began: 3.83" in text
+    assert "none seen" not in text
+    assert "each row's own, told under How" in text
+    assert "settle: the last result of each block is waited for before the clock stops" in text
+    assert "nothing to wait for;" not in text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeSync
 from referee.lab import laboratory as laboratory_module
 from referee.lab import measuring
 from referee.lab.laboratory import Laboratory
-from referee.units import NS_PER_MS
+from referee.units import NS_PER_MS, format_frac
 
 from .planted import PLAN, laboratory, launches, missing, planted, planted_models, row
 
@@ -80,10 +80,28 @@ def test_one_synchronise_mends_it_or_does_not(wait_ns: int | None, outcome: str)
     assert ("Kernels that had ended when a synchronise" in found.why) == (outcome != "holds")
 
 
+def test_another_makers_calls_are_told_and_do_not_count() -> None:
+    """The claim is of CUDA; kernels that were over when their launch returned are told with both lengths."""
+    cuda, other = launches(launch_ns=60_000, delay_ns=4_000), launches(call="hipLaunchKernel")
+    found = row("M2", laboratory(recorded=(cuda, other)))
+    assert (found.measured, found.outcome) == (0, "differs")
+    assert "Launched by another maker's calls, and not counted: 100.0 % in the median of 1 traces." in found.why
+    assert (
+        "20 rows of 3.00 µs in the median, launched by calls of 60.0 µs, so that the work was over before" in found.why
+    )
+    assert "had ended: 20 rows of one trace, 20 kernels." not in found.why
+    assert row("M2", laboratory(recorded=(other,))).outcome == "needs-device"
+
+
+def test_a_synchronise_is_told_with_its_number() -> None:
+    found = row("M2", laboratory(recorded=(launches(), launches())))
+    assert "100.0 % of the kernels launched before it had ended: 2 traces, 40 kernels." in found.why
+
+
 @pytest.mark.parametrize(("device", "outcome"), [(FakeLazy(), "holds"), (FakeSync(), "differs")])
 def test_a_plain_timer_sees_nothing_where_calls_are_recorded(device: FakeDevice, outcome: str) -> None:
     found = row("M3", laboratory(step=clock_step, open=lambda _: device))
-    assert (found.outcome, found.why.startswith(f"Taken on the device {device.name}.")) == (outcome, True)
+    assert (found.outcome, f"Taken on the device {device.name}." in found.why) == (outcome, True)
     assert (found.untested, found.untested_parts) == ("", ())
 
 
@@ -106,10 +124,12 @@ def test_back_to_back_saves_what_runs_beside(device: FakeDevice, outcome: str, r
     assert found.outcome == outcome
     assert found.measured == pytest.approx(ratio, rel=0.01)
     assert f"in blocks of n = {(found.figures or {})['n']} calls each takes" in found.why
-    assert found.why.startswith("One call with a clock and a wait of its own takes 25.0 µs; ")
+    assert "One call with a clock of its own, and settled, takes 25.0 µs; " in found.why
+    assert f"of the 25.0 µs are saved, which is {format_frac(1 - 1 / (found.measured or 1))}" in found.why
+    assert set(found.untested_parts) == {"a device that computes beside the host", "warming up off the clock"}
     (spread,) = found.parts
     assert (spread.measured, spread.outcome) == (pytest.approx(4 * ratio - 4, abs=0.05), outcome)
-    assert ("Most of the dispatch is paid at every call all the same" in found.why) == (outcome == "differs")
+    assert ("Most of it is paid at every call all the same" in found.why) == (outcome == "differs")
 
 
 @pytest.mark.parametrize(("ns", "outcome"), [(50_000, "differs"), (142_000, "holds"), (400_000, "differs")])
@@ -124,7 +144,8 @@ def test_what_sets_the_time_of_a_layer_is_measured(row_ns: int, sets: str, share
     """Each row takes 2 µs, or all of them together 142 µs; a layer of 1 × 1 has one row."""
     device = FakeSync()
     found = row("M5", laboratory(device, operators=planted_models(device, lambda rows: rows * row_ns or 142_000)))
-    assert f"{share} of that: it is the {sets} that sets the time here." in found.why
+    assert f"{share} of the " in found.why
+    assert f" µs: it is the {sets} that sets the time here." in found.why
     assert "Its arithmetic, 33.6 million FLOP, comes to " in found.why
 
 
@@ -234,7 +255,9 @@ class TestNumbers:
 
         as_it_is = row("M8", self.lab())
         lacking = [name for name in ("sum", "softmax", "exp") if name in as_it_is.why.partition("inputs here:")[2]]
-        assert as_it_is.why.startswith(f"{round(7 * (as_it_is.measured or 0))} of 7 do so: mm, conv2d")
+        assert as_it_is.why.partition("allows. ")[2].startswith(
+            f"{round(7 * (as_it_is.measured or 0))} of 7 do so: mm, conv2d"
+        )
         named = replace(self.lab(), listed=lambda name, device: (name, device) == ("exp", "CUDA"))
         if "exp" in lacking:
             assert "the list for CPU has none of them and the list for CUDA has exp of them." in row("M8", named).why
@@ -258,7 +281,7 @@ class TestNumbers:
         found = row("M9", self.lab(exp2=lambda e: torch.exp2(e - shift)))
         assert found.outcome == outcome
         left = "none" if outcome == "holds" else f"{(found.figures or {})['lost_scaled']:,}"
-        assert found.why.startswith(f"Of 10,000 gradients all are lost as they are, and {left} once scaled.")
+        assert f"Of 10,000 gradients all are lost as they are, and {left} once scaled." in found.why
 
     @pytest.mark.parametrize(("shift", "outcome"), [(0, "holds"), (100, "differs")])
     def test_bf16_has_a_range_too(self, shift: int, outcome: str) -> None:

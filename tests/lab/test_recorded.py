@@ -102,6 +102,16 @@ def test_each_loss_is_judged_and_not_their_sum_alone(shares: tuple[float | None,
     assert found.measured == pytest.approx(sum(share or 0 for share in shares), abs=1e-3)
 
 
+def test_medians_that_need_not_add_and_what_is_not_priced_are_told() -> None:
+    found = row("E17", laboratory(recorded=(losing(0.25, 0.1, 0.02), losing(0.05, None, 0.0, name="other"))))
+    assert "need not add up: 15.0 % + 10.0 % + 1.0 % is not the number." in found.why
+    assert "Not priced: memory traffic in 1 of 2 traces" in found.why
+    assert "Such a trace enters the number with its other losses." in found.why
+    assert "In 2 traces no allocation reached the driver, and requests that torch's cache served are not" in found.why
+    whole = row("E17", laboratory(recorded=(losing(0.25, 0.1, 0.02),)))
+    assert "Not priced: " not in whole.why
+
+
 def test_what_the_host_starves_is_a_loss_and_a_busy_device_is_none() -> None:
     starved, busy = simulated(op_ns=20_000, kernel_ns=2_000), simulated(op_ns=2_000, kernel_ns=200_000)
     first, second = (row("E17", laboratory(recorded=(one,))).parts[0] for one in (starved, busy))
@@ -153,20 +163,27 @@ def test_traces_with_many_short_kernels_are_told_with_both_shares(monkeypatch: p
 def test_the_four_questions_are_answered_by_what_was_recorded() -> None:
     """Kernels alone answer one; steps and operators two more; and the fourth where occupancy was recorded."""
     alone = row("D2", laboratory(recorded=(launches(),)))
-    assert (alone.measured, alone.outcome) == (0, "differs")
-    assert "What is lacking: pair of self totals in 1, kernel in a step in 1, occupancy in 1." in alone.why
+    assert (alone.measured, alone.outcome) == (0, "cannot-tell")
+    assert (
+        "What is lacking: pair of self totals in 1, kernel in a step in 1, occupancy in 1; 1 traces lack something, 1 "
+        "of them more than one thing." in alone.why
+    )
     stepped = simulated(op_ns=20_000, kernel_ns=2_000)
     pair = row("D2", laboratory(recorded=(stepped, stepped)))
-    assert (pair.measured, pair.outcome) == (0, "differs")
+    assert (pair.measured, pair.outcome) == (0, "cannot-tell")
     assert "0 of 2 traces answer all four. What is lacking: occupancy in 2." in pair.why
-    assert pair.teaches == "Look what the file holds before it is asked: here there is no occupancy in 2 of 2 traces."
+    assert pair.teaches.startswith("Nothing yet: it is not settled here.")
     use = replace(stepped.report.utilisation, occupancy_frac=0.4)
     whole = replace(stepped, report=replace(stepped.report, utilisation=use))
     found = row("D2", laboratory(recorded=(whole,)))
-    assert (found.measured, found.outcome, found.untested_parts) == (1.0, "holds", ("the order", "the null experiment"))
+    assert (found.measured, found.outcome, found.untested_parts) == (
+        1.0,
+        "cannot-tell",
+        ("the order", "the null experiment"),
+    )
     assert "Nothing is lacking." in found.why
     mixed = row("D2", laboratory(recorded=(whole, stepped)))
-    assert (mixed.measured, mixed.outcome, mixed.taken) == (0.5, "differs", "2 traces (counted)")
+    assert (mixed.measured, mixed.outcome, mixed.taken) == (0.5, "cannot-tell", "2 traces (counted)")
     host_alone = of(TraceBuilder().op("aten::add", 0, 10).build(), "host only")
     assert row("D2", laboratory(recorded=(whole, host_alone))).measured == 1
 
@@ -228,7 +245,10 @@ def test_totals_mislead_where_a_host_runs_ahead() -> None:
     assert "The host limits 1 of 2. 0 more, mixed or not to be told, are left out. Not so: ahead is compute-bound" in (
         found.why
     )
-    assert "though its host total is 1.99× the device's." in found.why
+    assert (
+        "though its host total is 1.99× the device's: it is spread over 2 threads, with the device's busy" in found.why
+    )
+    assert "threads with one another or with the device being at work at once" in found.why
 
 
 def test_a_device_that_communicates_is_not_limited_by_the_host() -> None:

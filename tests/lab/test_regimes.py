@@ -36,6 +36,18 @@ def test_eight_times_the_batch_takes_what_was_planted(per_row_ns: int, outcome: 
     assert (found.measured, found.outcome) == (pytest.approx(ratio, rel=0.01), outcome)
 
 
+@pytest.mark.parametrize(
+    ("fixed_ns", "told"), [(10_000, "overhead sets the time"), (100, "arithmetic sets much of it")]
+)
+def test_the_share_of_arithmetic_in_the_small_step_is_measured(fixed_ns: int, told: str) -> None:
+    """A layer takes what was planted and 30 ns for each element of its input, of which a row of 1 × 1 has one."""
+    device = FakeSync()
+    names = planted_models(device, lambda elements: fixed_ns + 30 * elements)
+    names.randn = lambda rows, width: SimpleNamespace(shape=(rows * width,))
+    found = row("D5", laboratory(device, operators=names))
+    assert told in found.why
+
+
 def test_a_step_that_is_work_must_move() -> None:
     """Where nothing moves with the batch, that a small step does not says nothing about it."""
     device = FakeSync()
@@ -50,7 +62,9 @@ def test_a_dollar_buys_more_in_larger_batches_or_not(fixed_ns: int, outcome: str
     found = row("D8", laboratory(device, operators=planted_models(device, lambda rows: fixed_ns + 1_000 * rows)))
     ratio = 256 * (fixed_ns + 1_000) / (fixed_ns + 256_000)
     times = format_ratio(256 / ratio)
-    assert f"256 times the samples take {times} the time: " in found.why
+    assert f"256 times the samples take {times} the time, and 256 ÷ {times.rstrip('×')} is {format_ratio(ratio)}: " in (
+        found.why
+    )
     assert (found.measured, found.outcome) == (pytest.approx(ratio, rel=0.01), outcome)
 
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from referee.device.registry import open_device  # noqa: E402
 from referee.lab import dispatching, structure  # noqa: E402
 from referee.lab.laboratory import Laboratory, Reading  # noqa: E402
-from referee.units import format_ratio  # noqa: E402
+from referee.units import format_ns, format_ratio  # noqa: E402
 
 from .planted import PLAN, row  # noqa: E402
 
@@ -53,7 +53,7 @@ def with_layer(**fields: int) -> Laboratory:
 def some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a layer's step takes is planted: 32 of them are in the middle of what the course says."""
     ns = 25e6 / 32
-    monkeypatch.setattr(structure, "step_time", lambda *_: Reading(value=ns, low=ns, high=ns))
+    monkeypatch.setattr(structure, "step_time", lambda *_: Reading(value=ns, low=ns, high=ns, taken="400 blocks"))
 
 
 @pytest.mark.parametrize(("ms", "outcome"), [(5, "differs"), (30, "holds"), (50, "differs")])
@@ -62,7 +62,7 @@ def test_the_time_of_a_step_counts(ms: float, outcome: str, monkeypatch: pytest.
     monkeypatch.setattr(structure, "step_time", lambda *_: Reading(value=each, low=each, high=each))
     found = row("E4", with_layer(forward=100, differentiable=5))
     assert found.outcome == outcome
-    assert ("The time of 32 layers' step: " in found.why) == (outcome == "differs")
+    assert ("The time of 32 × one layer's step: " in found.why) == (outcome == "differs")
 
 
 @pytest.mark.parametrize(("forward", "outcome"), [(20, "differs"), (100, "holds"), (300, "differs")])
@@ -75,7 +75,7 @@ def test_the_operators_of_a_whole_step_count() -> None:
     """Forward is within the claim, 32 layers with their backward are beyond it."""
     found = row("E4", with_layer(forward=100, differentiable=90))
     assert (found.measured, found.outcome) == (100, "differs")
-    assert "The step of 32 layers: " in found.why
+    assert "32 × one layer's step: " in found.why
     assert "above the 5,000 operators that the claim allows" in found.why
 
 
@@ -100,17 +100,33 @@ def test_attention_is_spelled_out_where_there_is_one() -> None:
     assert found.measured is not None
     assert found.measured > int(found.figures["fused"] or 0)
     assert int(found.figures["step"] or 0) > int(found.figures["fused_step"] or 0) > 0
-    assert f"; with a fused attention {found.figures['fused_step']:,}." in found.why
+    assert f"the layer's forward has {found.figures['fused']} operators, " in found.why
+    assert f"32 × its step {found.figures['fused_step']:,}, " in found.why
 
 
-@pytest.mark.parametrize(("fused_step", "told"), [(4_000, True), (9_000, False)])
-def test_the_way_that_attention_is_written_is_named_where_it_decides(
-    fused_step: int, told: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("fused_step", "place"), [(4_000, "within"), (9_600, "outside of")])
+def test_a_fused_attention_counts_neither_for_the_claim_nor_against_it(
+    fused_step: int, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The step of 32 layers is above the claim as single operators."""
+    """The layer's 100 operators are within the claim either way, and its step is above it as single operators."""
     monkeypatch.setattr(structure, "_forward_and_backward", lambda *_: (fused_step // 32, 0))
-    why = row("E4", with_layer(forward=100, differentiable=90)).why
-    assert ("single operators are outside of the claim's range, a fused one is within it" in why) == told
+    found = row("E4", with_layer(forward=100, differentiable=90))
+    assert (
+        f"has 100 operators, within the claim's 50 to 150, and 32 × its step {fused_step:,}, {place} the" in found.why
+    )
+    assert "the claim is of unfused layers, so that neither figure counts for it or against it." in found.why
+    assert found.outcome == "differs"
+
+
+def test_what_an_operator_of_a_step_takes_is_told_beside_a_smaller_step_and_the_add_of_e1() -> None:
+    place = with_layer(forward=100, differentiable=5)
+    found = row("E4", place)
+    each = 25e6 / int((found.figures or {})["step"] or 1)
+    assert f"which is {format_ns(each)} an operator. At batch 1 and length 1 it has 16 times fewer rows" in found.why
+    assert "is not tested" not in found.why
+    assert found.taken == "operators 1 (counted); the step's time 400 blocks"
+    place.kept["hot and cold"] = (Reading(value=500.0, low=500, high=500), Reading(value=each / 2, low=1, high=2))
+    assert "an operator of this step takes 2.00× that add is not tested: " in row("E4", place).why
 
 
 @pytest.mark.parametrize(("differentiable", "outcome"), [(200, "differs"), (80, "holds"), (2, "differs")])
@@ -167,6 +183,7 @@ def test_the_order_is_read_off_the_dispatcher() -> None:
 def test_the_kernels_on_the_way_are_counted() -> None:
     found = row("E10", lab())
     assert (found.measured, found.outcome) == (3, "differs")
+    assert found.taken.startswith("kernels 1 (counted); one dispatch ")
     assert "The 90.0 ns of one dispatch more are a whole further layer: " in found.why
     assert (
         found.why.count("One dispatch: even the near end of the interval, 100 ns, is below the 200 ns that the claim ")

@@ -93,6 +93,7 @@ def _stage(step: Step, cost: Cost) -> Stage:
         cold_high_ns=cost.cold.high if cost.cold is not None else None,
         meaning=step.meaning,
         layer=step.layer,
+        n=cost.hot.n,
     )
 
 

@@ -298,6 +298,7 @@ def _variant(group: Group, way: Way, whole: Any, extra: Any) -> Variant:
         ci_low_ns=None if extra is None else extra.low / way.repeats,
         ci_high_ns=None if extra is None else extra.high / way.repeats,
         note=way.note,
+        n=whole.n,
     )
 
 

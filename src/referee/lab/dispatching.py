@@ -159,4 +159,5 @@ def dispatches(lab: Laboratory) -> Reading:
         below="today's dispatcher is faster than the course's",
         above="this core is slower, or shared with other work",
     )
-    return replace(found, note=note, parts=(part,))
+    taken = f"kernels {found.taken}; one dispatch {cost.taken}"
+    return replace(found, note=note, parts=(part,), taken=taken)

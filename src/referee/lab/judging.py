@@ -21,22 +21,23 @@ _Side = Literal["within", "below", "above", "open"]
 def judge(claim: Claim, reading: Reading, *, basis: Any) -> LabRow:
     """Each figure holds with its whole interval in the range, differs with its whole interval outside.
 
-    An interval with a bound inside leaves open on which side the figure lies, wherever its middle is.
+    An interval with a bound inside leaves open on which side the figure lies, wherever its middle is. What decided is
+    told first. A claim that no number of ours could confirm or refute is left open with its reason.
     """
-    side = _side(reading.low, reading.high, claim.low, claim.high)
-    words = [reading.note] if reading.note else []
+    side: _Side = "open" if claim.undecided else _side(reading.low, reading.high, claim.low, claim.high)
+    words: list[str] = []
     if side == "below":
         words.append(_sentence(_distance(reading, claim.low, claim.unit, side, claim.below)))
     elif side == "above":
         words.append(_sentence(_distance(reading, claim.high, claim.unit, side, claim.above)))
     elif side == "open":
-        words.append(_sentence(_left_open(reading, claim.low, claim.high, claim.unit)))
-    words += _among_traces(claim, reading)
+        words.append(_sentence(claim.undecided or _left_open(reading, claim.low, claim.high, claim.unit)))
     sides = [side]
     for part in reading.parts:
         sides.append(_of_part(part))
         if sides[-1] != "within":
             words.append(_about(part, sides[-1]))
+    words += [*filter(None, [reading.note]), *_among_traces(claim, reading)]
     low, high = claim.bounds
     outcome = _together(sides)
     common = _common(claim, recorded=basis == "recorded", untested=reading.untested)
@@ -139,7 +140,7 @@ def _left_open(found: Reading | Part, claimed_low: float, claimed_high: float, u
 
 def _among_traces(claim: Claim, reading: Reading) -> list[str]:
     """What a median over traces hides: how many of them lie outside of the range, and which is the farthest."""
-    if len(reading.each) < 2:
+    if len(reading.each) < 2 or claim.undecided:
         return []
     ordered = sorted(reading.each, key=lambda one: one[1])
     outside = [one for one in ordered if not claim.low <= one[1] <= claim.high]

@@ -16,18 +16,20 @@ from referee.anatomy.mix import Mix, make_mix
 from referee.anatomy.timing import Pair, Timed, time_pairs
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
+from referee.device.chip import read_machine_state
 from referee.device.graph_replay import capture_graph
 from referee.device.host import load_torch
 from referee.device.protocol import Device
 from referee.device.registry import open_device
 from referee.errors import CannotTell
+from referee.lab.key_set import KeySet, time_key_sets
 from referee.records.anatomy import Anatomy
 from referee.records.estimate import Estimate
 from referee.records.finding import Scalar
 from referee.records.measurement import Measurement
 from referee.records.trace_report import TraceReport
 from referee.trace.columns import Trace
-from referee.units import NS_PER_MS, format_frac
+from referee.units import NS_PER_MS, format_frac, format_ns
 
 PLAN = Plan(budget_ns=300 * NS_PER_MS, min_ns=150 * NS_PER_MS)
 
@@ -130,6 +132,11 @@ def _listed(operator: str, device: str) -> bool:
     return any(has(name, f"Autocast{device}") for name in known)
 
 
+def _cpu_mhz() -> float | None:
+    found = read_machine_state().get("cpu_mhz")
+    return float(found) if isinstance(found, int | float) else None
+
+
 def _replaying(step: Callable[[], object], device: str) -> Callable[[], object]:
     return capture_graph(step, device=device)
 
@@ -155,6 +162,10 @@ class Laboratory:
     """Whether an operator is on the list of autocast for a kind of device."""
     mix: Callable[[], Mix] = make_mix
     """The other operators amid which a cold figure is taken."""
+    key_sets: Callable[[Device, int], tuple[KeySet, ...]] = time_key_sets
+    """What calls of one and of eight tensors take that compute nothing, made anew several times."""
+    cpu_mhz: Callable[[], float | None] = _cpu_mhz
+    """The clock of the core, where it can be read."""
     replaying: Callable[..., Callable[[], object]] = _replaying
     """A step as one CUDA graph."""
     kept: dict[str, Any] = field(default_factory=dict)
@@ -223,9 +234,12 @@ def spread(reading: Reading) -> str:
 
 
 def blocks_of(found: Measurement) -> str:
-    """How often a measurement's headline was taken, in words."""
+    """How often a measurement's headline was taken, in words, and how long a block lasts."""
     calls = found.provenance.value("method.calls_per_block")
-    return f"{found.n:,} blocks of {calls} call{'' if calls == 1 else 's'}"
+    words = f"{found.n:,} blocks of {calls} call{'' if calls == 1 else 's'}"
+    if found.median_ns is None or not isinstance(calls, int):
+        return words
+    return f"{words}, {format_ns(calls * found.median_ns)} each"
 
 
 def counted(value: float, **figures: Scalar) -> Reading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from referee.analysis.study import DETAILED_EVENTS
 from referee.graph.work import work_by_device
 from referee.lab.claims.measuring import ENDED_FRAC
 from referee.lab.claims.operators import GRAPH_NS, RECOVERABLE
-from referee.lab.laboratory import Laboratory, Part, Reading, Recorded
+from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, told
 from referee.lab.over_traces import over_traces, typical
 from referee.stats.summary import FloatArray
 from referee.trace.columns import CALL_KINDS, NONE, Kind
@@ -27,6 +28,7 @@ _PROFILED = (
 _ELEMENTWISE = re.compile(r"elementwise", re.IGNORECASE)
 _LAUNCH, _GRAPH = re.compile(r"^cu(da)?Launch(Cooperative)?Kernel"), re.compile(r"^cu(da)?GraphLaunch")
 """CUDA's own calls: the claim names one, and other vendors' cost something else."""
+_CUDA = re.compile(r"^cu(da)?[A-Z]")
 _WAIT = re.compile(r"^(cudaDevice|cuCtx|hipDevice)Synchronize")
 _CLOCK_SKEW_NS = 2_000
 """By so much the host's and the device's clocks of one trace may be apart: the tolerance of the rule for waits."""
@@ -42,21 +44,53 @@ _LOSSES = {
 def unfinished(lab: Laboratory) -> Reading:
     """M2. The share of linked kernels that ended after their launch call had returned."""
 
-    def one(recorded: Recorded) -> float | None:
-        works = work_by_device(recorded.trace)
-        late = sum(int((work.end_ns > work.launch_end_ns)[work.linked].sum()) for work in works)
-        linked = sum(int(work.linked.sum()) for work in works)
-        return late / linked if linked else None
-
-    found = over_traces([(recorded, one(recorded)) for recorded in lab.recorded], "a device row with its launch")
-    mended = _synchronised(lab)
-    ended = format_frac(mended.value)
-    known = f"When a synchronise returned, {ended} of the kernels launched before it had ended."
-    note = "" if mended.value is None else known
+    cuda = [recorded for recorded in lab.recorded if _by_cuda(recorded)]
+    values = [(recorded, _late(recorded)) for recorded in cuda]
+    found = over_traces(values, "a kernel with its launch by CUDA")
+    mended, over = _synchronised(cuda)
+    shares = [(share, recorded) for recorded, share in values if share is not None]
+    least, where = min(shares, key=lambda one: one[0])
+    others = [share for one in lab.recorded if one not in cuda and (share := _late(one)) is not None]
+    note = told(over, _why_over(where) if least < ENDED_FRAC else "", _of_others(others))
     return replace(found, note=note, parts=(mended,))
 
 
-def _synchronised(lab: Laboratory) -> Part:
+def _by_cuda(recorded: Recorded) -> bool:
+    """Whether the launches of a trace are calls of CUDA: the claim is of that, and other makers have their own."""
+    rows, links, names = recorded.trace.rows, recorded.trace.links, recorded.trace.names
+    launched = np.unique(rows.name[links.launch_of[links.launch_of != NONE]])
+    return any(_CUDA.search(names[code]) for code in launched)
+
+
+def _late(recorded: Recorded) -> float | None:
+    """The share of linked kernels that ended after their launch had returned; ``None`` where none is linked."""
+    works = work_by_device(recorded.trace)
+    late = sum(int((work.end_ns > work.launch_end_ns)[work.linked].sum()) for work in works)
+    linked = sum(int(work.linked.sum()) for work in works)
+    return late / linked if linked else None
+
+
+def _why_over(recorded: Recorded) -> str:
+    """How long the kernels of a trace took, and the calls that launched them."""
+    works = work_by_device(recorded.trace)
+    took = np.concatenate([(work.end_ns - work.start_ns)[work.linked] for work in works])
+    calls = np.concatenate([(work.launch_end_ns - work.launch_start_ns)[work.linked] for work in works])
+    return (
+        f"The least is of {recorded.name}: {took.size:,} {'row' if took.size == 1 else 'rows'} of "
+        f"{format_ns(float(np.median(took)))} in the median, launched by calls of {format_ns(float(np.median(calls)))}"
+        + (", so that the work was over before its call returned." if np.median(took) < np.median(calls) else ".")
+    )
+
+
+def _of_others(shares: Sequence[float]) -> str:
+    """What traces show whose launches are not CUDA's; they do not count."""
+    if not shares:
+        return ""
+    count, typical_share = len(shares), format_frac(float(np.median(shares)))
+    return f"Launched by another maker's calls, and not counted: {typical_share} in the median of {count} traces."
+
+
+def _synchronised(traces: Sequence[Recorded]) -> tuple[Part, str]:
     """Of the kernels launched before a device was synchronised, the share that had ended when that call returned."""
     part = Part(
         name="kernels that had ended when a synchronise behind their launch returned",
@@ -64,15 +98,19 @@ def _synchronised(lab: Laboratory) -> Part:
         claimed_high=1.0,
         unit="frac",
     )
-    values = [(recorded, _ended(recorded)) for recorded in lab.recorded]
+    counts = [(recorded, *_ended(recorded)) for recorded in traces]
+    values = [(recorded, ended / launched if launched else None) for recorded, ended, launched in counts]
     if all(value is None for _, value in values):
-        return part
+        return part, ""
     found = over_traces(values, "a synchronise")
-    return replace(part, value=found.value, low=found.low, high=found.high)
+    awaited = sum(launched for _, _, launched in counts)
+    words = f"When a synchronise returned, {format_frac(found.value)} of the kernels launched before it had ended: "
+    words += f"{found.taken}, {awaited:,} kernels."
+    return replace(part, value=found.value, low=found.low, high=found.high), words
 
 
-def _ended(recorded: Recorded) -> float | None:
-    """The share in one trace; ``None`` where no device was synchronised behind a launch."""
+def _ended(recorded: Recorded) -> tuple[int, int]:
+    """How many kernels of one trace had ended when a synchronise behind them returned, and of how many."""
     rows, names = recorded.trace.rows, recorded.trace.names
     calls = rows.of(*CALL_KINDS)
     waits = calls[np.array([_WAIT.search(names[code]) is not None for code in rows.name[calls]], dtype=bool)]
@@ -85,7 +123,7 @@ def _ended(recorded: Recorded) -> float | None:
         awaited = next_wait < starts.size
         launched += int(awaited.sum())
         ended += int((end_ns[awaited] <= ends[next_wait[awaited]] + _CLOCK_SKEW_NS).sum())
-    return ended / launched if launched else None
+    return ended, launched
 
 
 def linked(lab: Laboratory) -> Reading:
@@ -203,7 +241,57 @@ def recoverable(lab: Laboratory) -> Reading:
         f"Price each loss before you mend it: in the median of these traces {largest} is the largest, "
         f"{format_frac(known[largest])} of the window."
     )
-    return replace(found, note=f"By loss: {'; '.join(notes)}.", parts=parts, teaches=teaches)
+    note = told(_apart(parts), f"By loss: {'; '.join(notes)}.", _unpriced(lab.recorded), _why_nothing(lab.recorded))
+    return replace(found, note=note, parts=parts, teaches=teaches)
+
+
+def _apart(parts: Sequence[Part]) -> str:
+    if any(part.value is None for part in parts):
+        return ""
+    sums = " + ".join(format_frac(part.value) for part in parts)
+    return f"Together and by loss these are medians over traces, which need not add up: {sums} is not the number."
+
+
+def _unpriced(traces: Sequence[Recorded]) -> str:
+    """Which losses some traces do not price, and what their reports give for the reason."""
+    words = []
+    for name in _LOSSES:
+        whole = [one for one in traces if one.report.totals.window_ns]
+        lacking = [one for one in whole if _priced(one, name) is None]
+        reasons = Counter(
+            getattr(one.report.losses, _LOSSES[name]).basis.partition(": ")[2].partition(": ")[0] for one in lacking
+        )
+        told_of = "; ".join(f"in {count} {reason}" for reason, count in reasons.most_common() if reason)
+        if lacking:
+            words.append(f"{name} in {len(lacking)} of {len(whole)} traces" + f" ({told_of})" * bool(told_of))
+    return f"Not priced: {'; '.join(words)}. Such a trace enters the number with its other losses." if words else ""
+
+
+def _why_nothing(traces: Sequence[Recorded]) -> str:
+    """Why a price is nothing in most traces: what reports say of requests, and what a price of traffic counts."""
+    still = [
+        one
+        for one in traces
+        if one.report.totals.window_ns and one.report.losses.allocator.basis.startswith("no allocation reached")
+    ]
+    most = [
+        one.report.losses.memory_traffic.high_ns / one.report.totals.window_ns
+        for one in traces
+        if one.report.totals.window_ns and one.report.losses.memory_traffic.high_ns is not None
+    ]
+    words = []
+    if still:
+        words.append(
+            f"In {len(still)} traces no allocation reached the driver, and requests that torch's cache served are not "
+            "in a trace: there allocator work is nothing."
+        )
+    if most:
+        words.append(
+            "Memory traffic is priced by what one reader alone certainly reads; with every pair of neighbours whose "
+            f"shapes fit it would be {format_frac(float(np.median(most)))} of the window in the median, "
+            f"{format_frac(max(most))} at most."
+        )
+    return " ".join(words)
 
 
 def _priced(recorded: Recorded, name: str) -> float | None:

@@ -9,18 +9,19 @@ from dataclasses import replace
 import numpy as np
 
 from referee.errors import CannotTell
+from referee.graph.calls import WAITS, calls_named
 from referee.graph.work import work_by_device
 from referee.lab.claims.diagnosing import FEW_NS
 from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, counted
 from referee.lab.over_traces import over_traces, typical
 from referee.stats.summary import FloatArray
+from referee.trace.columns import CALL_KINDS, Kind
 from referee.units import format_frac, format_ns, format_ratio
 
 _NEARLY_ALL = 0.9
 """What reads as near 100 %."""
 
 _THOUSANDS = 1_000
-_NAMED = 3
 _HOSTS = frozenset({"launch-bound", "input-bound", "sync-bound", "cold"})
 """Regimes in which the device waits for the host."""
 
@@ -89,7 +90,7 @@ def questions(lab: Laboratory) -> Reading:
     lacking = [f"{name} in {len(answers) - count}" for name, count in counts.items() if count < len(answers)]
     whole = sum(all(given.values()) for given in answers)
     note = f"{whole} of {len(answers)} traces answer all four. "
-    note += f"What is lacking: {', '.join(lacking)}." if lacking else "Nothing is lacking."
+    note += f"What is lacking: {', '.join(lacking)}{_twice(answers)}." if lacking else "Nothing is lacking."
     names = tuple(recorded.name for recorded in lab.recorded if recorded.report.totals.device_rows)
     taken = f"{len(answers)} traces (counted)" if len(answers) > 1 else "one trace (counted)"
     found = replace(counted(whole / len(answers), **counts), note=note, sources=names, taken=taken)
@@ -97,6 +98,13 @@ def questions(lab: Laboratory) -> Reading:
         return found
     where = f"{_listed(lacking)} of {len(answers)} traces"
     return replace(found, teaches=f"Look what the file holds before it is asked: here there is no {where}.")
+
+
+def _twice(answers: Sequence[dict[str, bool]]) -> str:
+    """How many traces lack more than one, so that what is lacking adds to more than the traces that lack something."""
+    several = sum(list(given.values()).count(False) > 1 for given in answers)
+    some = sum(not all(given.values()) for given in answers)
+    return f"; {some} traces lack something, {several} of them more than one thing" if several else ""
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -139,7 +147,7 @@ def gaps(lab: Laboratory) -> Reading:
     counts = sorted(recorded.report.totals.kernels for recorded in bound)
     note = (
         f"The launch-bound traces hold {counts[0]:,} to {counts[-1]:,} kernels, of {format_ns(kernels.value)} in the "
-        f"median. {_by_regime('a median gap of 1 to 10 µs', with_gaps)} "
+        f"median{_all_short(counts[-1])}. {_by_regime('a median gap of 1 to 10 µs', with_gaps)} "
         f"{_by_regime('a thousand kernels or more, of 1 to 10 µs in the median', with_kernels)}"
     )
     parts = (
@@ -148,6 +156,12 @@ def gaps(lab: Laboratory) -> Reading:
         _bound("launch-bound among all traces with a thousand kernels or more, of 1 to 10 µs", with_kernels),
     )
     return replace(found, note=note, parts=parts)
+
+
+def _all_short(most: int) -> str:
+    """Whether none of the launch-bound traces could show the second mark."""
+    few = f", and none of them has {_THOUSANDS:,}: a launch-bound trace with the second mark was not there to be tried"
+    return few if most < _THOUSANDS else ""
 
 
 def _gaps(recorded: Recorded) -> FloatArray:
@@ -196,8 +210,8 @@ def totals(lab: Laboratory) -> Reading:
     note = f"The host limits {len(decided) - len(against)} of {len(decided)}. "
     note += f"{len(larger) - len(decided)} more, mixed or not to be told, are left out."
     if against:
-        note += f" Not so: {'; '.join(_why_not(one) for one in against[:_NAMED])}"
-        note += f"; and {len(against) - _NAMED} more." if len(against) > _NAMED else "."
+        note += f" Not so: {'; '.join(_why_not(one) for one in against)}."
+        note += " How much each of these counts for is not tested: the totals add up what was done at the same time."
     names = tuple(recorded.name for recorded in decided)
     return replace(found, note=note, sources=names, taken=f"{len(decided)} traces (counted)")
 
@@ -209,5 +223,29 @@ def _why_not(recorded: Recorded) -> str:
     busy = sums.busy_ns / sums.window_ns if sums.window_ns else 0.0
     return (
         f"{recorded.name} is {verdict.regime}, its device busy for {format_frac(busy)} of the window, though its host "
-        f"total is {format_ratio(times)} the device's"
+        f"total is {format_ratio(times)} the device's: {_mechanism(recorded)}"
     )
+
+
+def _mechanism(recorded: Recorded) -> str:
+    """How a host total can be the larger while the device limits: waits in it, several threads, work at the same time.
+
+    Waits are the calls that wait for the device, as the profiler books them; threads those that ran operators or calls.
+    """
+    rows, sums = recorded.trace.rows, recorded.report.totals
+    waits = calls_named(recorded.trace, WAITS)
+    waited_ns = int((rows.end_ns[waits] - rows.start_ns[waits]).sum())
+    host_ns = sum_ns if (sum_ns := sums.self_cpu_ns) else 1
+    threads = np.unique(rows.thread[rows.of(Kind.OPERATOR, *CALL_KINDS)]).size
+    words = []
+    if waited_ns:
+        words.append(f"{format_frac(waited_ns / host_ns)} of the host total are calls that wait for the device")
+    if threads > 1:
+        words.append(f"it is spread over {threads} threads")
+    if sums.busy_ns + host_ns > sums.window_ns:
+        over_ns = sums.busy_ns + host_ns - sums.window_ns
+        both = "threads with one another or with the device" if threads > 1 else "host and device"
+        words.append(
+            f"with the device's busy time it exceeds the window by {format_ns(over_ns)}, {both} being at work at once"
+        )
+    return ", ".join(words) or "what makes it so is not seen in the file"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from math import inf, log
 
-from referee.anatomy.timing import Timed
+from referee.anatomy.timing import Pair, Timed
 from referee.bench.sweep import Built, sweep
 from referee.device.protocol import Device
 from referee.errors import CannotTell, EnvironmentLacks
 from referee.lab.claims.diagnosing import BARELY
-from referee.lab.laboratory import Laboratory, Part, Reading, counted, plus
+from referee.lab.laboratory import Laboratory, Part, Reading, counted, plus, told
 from referee.lab.measuring import timed
 from referee.records.finding import Scalar
 from referee.records.measurement import SweepPoint
@@ -23,6 +23,7 @@ _SIZES = tuple(1 << power for power in range(14, 28))
 
 _BATCHES = (1, 4, 16, 64, 256, 1024)
 _SERVED = 256
+_MOSTLY = 0.5
 _LARGER = 8
 """Times the batch, where a larger one is tried as a fix."""
 
@@ -119,7 +120,26 @@ def batch_growth(lab: Laboratory) -> Reading:
         unit="ratio",
     )
     note = f"A layer of 512 at batch 512 takes {format_ratio(work.value)} its time at batch 64: there the work counts."
+    note = told(_issuing_alone(lab, small), note)
     return replace(small, note=note, figures={**small.figures, "work_ratio": work.value}, parts=(part,))
+
+
+def _issuing_alone(lab: Laboratory, small: Reading) -> str:
+    """What of the small step's time is there with next to no arithmetic: the reason why it does not move."""
+    torch = lab.operators
+    least = torch.nn.Sequential(*(m for _ in range(4) for m in (torch.nn.Linear(1, 1), torch.nn.ReLU())))
+    (bare,) = lab.pairs((Pair("least", Timed("m(x)", {"m": least, "x": torch.randn(1, 1)})),))
+    whole_ns = small.figures.get("lower_ns")
+    if not isinstance(whole_ns, float) or whole_ns <= 0:
+        return ""
+    share = bare.point / whole_ns
+    mostly = (
+        "overhead sets the time of the small step" if share > _MOSTLY else "arithmetic sets much of it all the same"
+    )
+    return (
+        f"At batch 1 the small step takes {format_ns(whole_ns)}; the same layers of 1 × 1, with next to no arithmetic, "
+        f"take {format_ns(bare.point)}, {format_frac(share)} of that: {mostly}."
+    )
 
 
 def served_batch(lab: Laboratory) -> Reading:
@@ -130,8 +150,9 @@ def served_batch(lab: Laboratory) -> Reading:
     grown = plus(lab.excess(Timed("m(x)", {"m": model, "x": many}), Timed("m(x)", {"m": model, "x": one})), 1.0)
     if grown.low <= 0:
         raise CannotTell("The time of the larger batch cannot be told from nothing.")
-    times = format_ratio(grown.value)
-    note = f"{_SERVED} times the samples take {times} the time: what each call costs by itself is shared by its batch."
+    times, gain = format_ratio(grown.value), format_ratio(_SERVED / grown.value)
+    note = f"{_SERVED} times the samples take {times} the time, and {_SERVED} ÷ {times.rstrip('×')} is {gain}: what "
+    note += "each call costs by itself is shared by its batch."
     return replace(grown, value=_SERVED / grown.value, low=_SERVED / grown.high, high=_SERVED / grown.low, note=note)
 
 

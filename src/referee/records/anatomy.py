@@ -31,6 +31,8 @@ class Stage:
     meaning: str = ""
     layer: str = ""
     """Which of the seven layers it belongs to."""
+    n: int | None = None
+    """How many blocks the hot figure is from."""
 
     @property
     def small(self) -> bool:
@@ -151,6 +153,8 @@ class Variant:
     ci_low_ns: float | None = None
     ci_high_ns: float | None = None
     note: str = ""
+    n: int | None = None
+    """How many blocks it is from."""
 
 
 @dataclass(frozen=True, kw_only=True)

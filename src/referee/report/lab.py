@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from referee.records.document import (
@@ -66,17 +66,27 @@ def compose_lab(report: LabReport) -> Document:
 
 
 def _in_part(report: LabReport) -> str:
-    """How many outcomes are those of a part of the claim alone."""
-    count = sum(bool(row.untested_parts) and row.outcome in ("holds", "differs") for row in report.rows)
+    """How many rows leave a part of their claim untested, whatever came out for the rest."""
+    count = sum(bool(row.untested_parts) for row in report.rows)
     if not count:
         return ""
-    return f"{count} of these outcomes {'is' if count == 1 else 'are'} of a part of the claim, as the table says; "
+    rows = "row leaves a part of its claim" if count == 1 else "rows leave a part of their claim"
+    return f"{count} {rows} untested, as the table says; "
 
 
 def _context(report: LabReport) -> tuple[str, ...]:
     """Chip, dtype and method; the shapes, which are each row's own, stand there."""
     chip, _, method = context_lines(report.provenance)
-    return chip, f"{report.provenance.dtype} · shapes: with each claim", method
+    return chip, f"{report.provenance.dtype} · shapes: with each claim", method, *_load(report)
+
+
+def _load(report: LabReport) -> tuple[str, ...]:
+    """How busy the machine was with other work when the run began, where that was read."""
+    load, cores = (report.provenance.value(key) for key in ("machine_state.load_1min", "chip.logical_cores"))
+    if not isinstance(load, int | float) or isinstance(load, bool):
+        return ()
+    on = f" on {cores} logical cores" if isinstance(cores, int) else ""
+    return (f"load when the run began: {load:.2f}{on}, over the minute before",)
 
 
 def _recorded(report: LabReport) -> int:
@@ -106,15 +116,17 @@ def _trace_blocks(report: LabReport) -> tuple[Block, ...]:
 
 def _provenance(report: LabReport) -> tuple[Block, ...]:
     """Where the rows measured here come from; the devices of the others stand with the traces."""
-    blocks = provenance_blocks(report.provenance)
-    if not _recorded(report) or report.provenance.accelerator is not None:
-        return blocks
-    return tuple(replace(block, facts=_elsewhere(block)) if isinstance(block, Facts) else block for block in blocks)
+    instead = {"Inputs": "each row's own, told under How"}
+    if _recorded(report) and report.provenance.accelerator is None:
+        instead["Accelerator"] = "none here; rows from traces: the chips named with each trace"
+    return tuple(
+        replace(block, facts=_said_better(block, instead)) if isinstance(block, Facts) else block
+        for block in provenance_blocks(report.provenance)
+    )
 
 
-def _elsewhere(block: Facts) -> tuple[Fact, ...]:
-    value = "none here; rows from traces: the chips named with each trace"
-    return tuple(replace(fact, value=value) if fact.label == "Accelerator" else fact for fact in block.facts)
+def _said_better(block: Facts, instead: Mapping[str, str]) -> tuple[Fact, ...]:
+    return tuple(replace(fact, value=instead.get(fact.label, fact.value)) for fact in block.facts)
 
 
 def compose_claims(claims: Sequence[tuple[str, str, str]]) -> Document:
@@ -139,16 +151,19 @@ def _row(row: LabRow) -> tuple[str, ...]:
 
 
 def _outcome(row: LabRow) -> str:
-    """The outcome; where a part decided it and not the number, the part by its name."""
-    parts = [part.name for part in row.parts if part.outcome == row.outcome]
-    if row.outcome not in ("differs", "cannot-tell") or not parts or not _within(row):
-        return _WORDS[row.outcome]
-    return f"number holds; {_WORDS[row.outcome]}: {', '.join(parts)}"
+    """The outcome; where a part decided it and not the number, the part by its name; and what cannot be told too."""
+    by = {key: ", ".join(part.name for part in row.parts if part.outcome == key) for key in ("differs", "cannot-tell")}
+    open_too = (
+        f"; {_WORDS['cannot-tell']}: {by['cannot-tell']}" if row.outcome == "differs" and by["cannot-tell"] else ""
+    )
+    if not by.get(row.outcome) or not _within(row):
+        return f"{_WORDS[row.outcome]}{open_too}"
+    return f"number holds; {_WORDS[row.outcome]}: {by[row.outcome]}{open_too}"
 
 
 def _left_out(row: LabRow) -> str:
     """The parts of the claim that the outcome says nothing of."""
-    if not row.untested_parts or row.measured is None:
+    if not row.untested_parts:
         return ""
     return f" (not tested: {', '.join(row.untested_parts)})"
 
@@ -183,7 +198,7 @@ def claimed_range(row: LabRow | LabPart) -> str:
     """The range that the claim allows, in words."""
     low, high = row.claimed_low, row.claimed_high
     if low is None:
-        return "any" if high is None else f"at most {_quantity(high, row.unit)}"
+        return "no figure" if high is None else f"at most {_quantity(high, row.unit)}"
     if high is None:
         return "more than nothing" if 0 < low < _NOTHING else f"at least {_quantity(low, row.unit)}"
     return _span(low, high, row.unit)

@@ -33,6 +33,8 @@ class Claim:
     below: str = ""
     above: str = ""
     contradiction: str = ""
+    undecided: str = ""
+    """Why no number of ours decides the claim, where it states nothing that one could confirm or refute."""
     measures_recorded: str = ""
     """What is taken from recorded traces, where that is another number than what is measured live."""
 

@@ -58,7 +58,7 @@ MEASURING: tuple[Claim, ...] = (
         high=inf,
         unit="ratio",
         teaches="One call alone pays for the clock, the wait and its dispatch; many share that.",
-        otherwise="Blocks of calls take the clock and the wait off the number, not what each call costs by itself.",
+        otherwise="Blocks of calls take the clock and the settling off the number, not what each call costs by itself.",
     ),
     Claim(
         id="M5",
@@ -69,6 +69,8 @@ MEASURING: tuple[Claim, ...] = (
         unit="ns",
         teaches="The chip here is about as fast at this as the author's.",
         otherwise="A time without its chip is not portable: the same line takes another time here.",
+        below="a faster chip, or more threads: the course states neither of the author's, so that no more can be told",
+        above="a slower chip, or fewer threads: the course states neither of the author's, so that no more can be told",
     ),
     Claim(
         id="M6",

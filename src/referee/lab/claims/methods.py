@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log
+
+from referee.lab.claims.diagnosing import BARELY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,36 +30,43 @@ class Method:
 
 _IN_TURN = "the two are timed in turn, block by block, so that drift falls on both"
 _PAIRS = f"{_IN_TURN}; the interval is the difference's"
-_RATIOS = f"{_IN_TURN}; the interval is that of their difference over that of the one it is held against"
+_RATIOS = f"{_IN_TURN}; the interval is that of the ratio, from the paired differences"
+
+_BARELY_FRAC = log(BARELY) / log(8)
+"""What a step that barely moves shows of eight times the batch, both as logarithms."""
 
 METHODS: dict[str, Method] = {
     "M1": Method(
         how="x @ x, 256 × 256, float32. One clock is read when the last call of a block has returned, the other when "
-        "its result was awaited: their ratio. The interval is that of the second.",
+        "its result was awaited: their ratio. Only the scatter of the awaited clock is in the interval, because of the "
+        "other one the measurement keeps its median alone.",
         range_from="the course says that it is the same; 5 % is the least that would mislead.",
     ),
     "M2": Method(
         how="x @ x as in M1, on the CUDA device; what one synchronise makes of it is held against the device's own "
         "events.",
-        from_traces="every kernel whose launch is in the file, its end against the end of the call that launched it; "
-        "and every kernel launched before a synchronise, its end against the end of that synchronise. The median over "
-        "traces counts.",
-        range_from="“almost all of it”: nine tenths.",
+        from_traces="every kernel that one of CUDA's calls in the file launched, its end against the end of that "
+        "call; and every such kernel launched before a synchronise, its end against the end of that synchronise. The "
+        "median over traces counts. Traces whose launches are another maker's calls are told beside it.",
+        range_from="“enqueueing, not execution”: nine tenths of the work at least.",
     ),
     "M3": Method(
         how="x @ x, 256 × 256, float32, as in M1, on XLA where it is installed and on PyTorch's own lazy backend "
-        "otherwise. The awaited clock materialises each call's own output.",
+        "otherwise. The awaited clock materialises each call's own output. Only its scatter is in the interval, as in "
+        "M1. Blocks are longer here than on a CPU, so that handing a graph over spreads over their calls.",
         range_from="“almost none”: at most a tenth.",
     ),
     "M4": Method(
         how="torch.add of two vectors of 64 elements, float32, after a warm-up that ends when the series is steady. "
         "One clock is read around every single call, the other around n calls with one wait behind them. The course's "
-        "own harness takes n = 50; here n is chosen so that a block lasts about 0.15 ms. The interval is that of the "
-        "second.",
+        "own harness takes n = 50; here n is chosen so that a block lasts about 0.15 ms. Only the scatter of the "
+        "blocks is in the interval, because of the single calls the measurement keeps a median alone.",
         range_from="the course gives no figure; 2 % is the least that counts, and what spreads thin is gone by half at "
         "least.",
         untested={
-            "a device that computes beside the host": "both clocks here are of a CPU, which has no wait",
+            "a device that computes beside the host": "both clocks here are of a CPU, where settling finds nothing to "
+            "wait for",
+            "warming up off the clock": "M7 has what the first step costs",
         },
     ),
     "M5": Method(
@@ -74,6 +84,9 @@ METHODS: dict[str, Method] = {
         "call is timed once (n = 1, so it has no interval of its own); the steady one after a warm-up. Beside it "
         "steps while torch.profiler records the CPU, each settled; and five steps under a schedule of wait 1, warm-up "
         "1, active 3, whose rows say which steps it recorded.",
+        untested={
+            "that the steps a schedule records are steady": "they are told by their numbers and not timed one by one",
+        },
         range_from="the course gives no figure; a fifth for the first step, and 2 % for the skew, are the least "
         "that would spoil a result.",
     ),
@@ -84,8 +97,8 @@ METHODS: dict[str, Method] = {
     ),
     "M9": Method(
         how="Ten thousand gradients, 2^e with e spread evenly from -40 to -26, seed 0, are rounded to fp16 as they are "
-        "and after multiplication by 2^16, which is GradScaler's first scale. fp16 has nothing below 2^-24, and rounds "
-        "up to 2^-25 to zero.",
+        "and after multiplication by 2^16, which is GradScaler's first scale. fp16 has nothing between zero and "
+        "2^-24: anything up to 2^-25 becomes zero.",
         range_from="“saves them”: all but one in a hundred.",
         untested={
             "unscaling and the step": "gradients are rounded here, no model is trained; referee precision TARGET "
@@ -107,10 +120,12 @@ METHODS: dict[str, Method] = {
         },
     ),
     "E1": Method(
-        how="torch.add(a, a), 8 elements, float32, requires_grad, in turn with some thirty other operators (cold). "
-        "The stages come from calls that stop at successive layers of an add, in a loop of its own (hot), by "
-        "differences, so that they add to the hot call and not to the cold number. Keys and jump is the finding of "
-        "the key set and the bare jump; autograd's kernel is a stage of its own. E10 prices a whole further layer.",
+        how="torch.add(a, b), 8 elements, float32, both require a gradient, in turn with some thirty other operators "
+        "(cold). One earlier result is kept, so that the nodes which accumulate gradients are there and are not made "
+        "anew at each call. The stages come from calls that stop at successive layers of such an add, in a loop of its "
+        "own (hot), by differences, so that they add to the hot call and not to the cold number. Keys and jump is the "
+        "finding of the key set and the bare jump; autograd's kernel is a part of the autograd node and tape. E10 "
+        "prices a whole further layer.",
         range_from="the sum of the course's rows but the launch, which a CPU has not; a row given as one figure, 0.5, "
         "as what rounds to it.",
         untested={
@@ -127,16 +142,16 @@ METHODS: dict[str, Method] = {
     "E3": Method(
         how="A Python loop of a thousand y = y + x, float32, no tape, on 16, 256, 4,096 and 65,536 elements. Issuing "
         "alone: the same loop of y = y.detach(), an operator that computes nothing and is dispatched all the same.",
-        range_from="“about 8 ms”: give or take a quarter; “whatever the size”: issuing alone on 1,048,576 elements "
-        "within a quarter of that on 16.",
-        untested={"the launch": "it is in the course's figure and not in this one"},
+        range_from="“about 8 ms”, less the launch, 2 to 5 µs an operator, which a CPU has not (E1 leaves it out too); "
+        "“whatever the tensors' size”: issuing alone on 1,048,576 elements within a quarter of that on 16.",
+        untested={"the launch": "it is in the course's figure and in neither the range nor the number here"},
     ),
     "E4": Method(
         how="TransformerEncoderLayer(64 wide, 4 heads, 128 in between), batch 2, length 8, float32, no dropout. "
         "Operators are counted below autograd by a dispatch mode in one call, attention as single operators. The step "
         "is the layer's forward, a loss (the mean of squares) and the backward of both, times 32, so that the loss is "
-        "counted with each layer; no optimizer. Its time is settled, after a warm-up; at these sizes nearly all of it "
-        "is the issuing of operators.",
+        "counted with each layer; no optimizer. Its time is settled, after a warm-up; beside it the same step at batch "
+        "1 and length 1, which has a sixteenth of the elements to work on.",
         untested={
             "a model of 32 layers": "one layer was built, and its step multiplied",
         },
@@ -193,8 +208,10 @@ METHODS: dict[str, Method] = {
     "E14": Method(
         how="Four times Linear(64, 64) and relu, batch 8, float32, forward; and one Linear(512, 512) on 64 rows; with "
         "a tape and under torch.no_grad, whose own cost is outside of the loop; " + _RATIOS + ".",
-        range_from="the course's 10 to 30 %, which is of the step without a tape here.",
+        range_from="the course's 10 to 30 %, which is of the step without a tape here. It says “typically” and of no "
+        "step in particular: small layers are judged, where a tape weighs most; one large layer is told beside them.",
         untested={
+            "what is typical": "two steps of our own choice were tried",
             "the activation memory": "E12 has it",
         },
     ),
@@ -205,7 +222,8 @@ METHODS: dict[str, Method] = {
     ),
     "E17": Method(
         how="Per-operator idle, fusible memory traffic and allocator work of each trace as referee trace prices "
-        "them, added up over the window; the median over traces. A price is a prediction.",
+        "them, added up over the window; the median over traces. A loss that a trace does not price is missing in "
+        "its sum. A price is a prediction.",
         range_from="recoverable means more than 1 % of the window, of each loss by itself too.",
         untested={
             "the fixes": "a price is a prediction; referee remedy TARGET applies them and measures",
@@ -217,10 +235,10 @@ METHODS: dict[str, Method] = {
         "call; then ten times torch.add(x, x, out=out)."
     ),
     "E19": Method(
-        how="torch.add(a, a), 8 elements, float32, with a tape: in a loop of its own, and in turn with some thirty "
-        "other operators, whose time is subtracted.",
+        how="The add of E1, with a tape: in a loop of its own, and in turn with some thirty other operators, whose "
+        "time is subtracted.",
         range_from="the course says “more”; 5 % is the least that would mislead. How much more depends on the machine "
-        "and on the others: an earlier run saw 1.26 µs hot and 2.0 µs amid 46 others, 1.6 times.",
+        "and on the others.",
         untested={
             "that the jumps are the cause": "other operators also fill the caches",
         },
@@ -228,7 +246,8 @@ METHODS: dict[str, Method] = {
     "E20": Method(
         how="torch.addcmul(a, a, a) less torch.neg(a), by two, on 1 element, float32, no_grad; " + _PAIRS + ". The key "
         "set alone comes from calls into a small C++ extension, the probe, that compute nothing: with eight tensors, "
-        "less with one, by seven.",
+        "less with one, by seven. All is made anew several times, because where it lies in memory moves so small a "
+        "figure; its interval goes from the least to the most of these, and on by what two equal calls differ.",
         range_from="the course says “grows” and gives no figure: the whole interval must lie above zero.",
     ),
     "E21": Method(
@@ -251,7 +270,7 @@ METHODS: dict[str, Method] = {
     "D2": Method(
         how="Of each trace: is there a device window; are there self totals of both sides; do steps hold kernels; was "
         "occupancy recorded? A trace counts where all four are so.",
-        range_from="the course asks for all of them.",
+        range_from="the course gives advice and no figure.",
         untested={
             "the order": "whether it finds the cause soonest",
             "the null experiment": "it takes runs at several batch sizes: D5 and E8",
@@ -259,26 +278,28 @@ METHODS: dict[str, Method] = {
     ),
     "D3": Method(
         how="Gaps between the end of all device work and the next start, in traces whose verdict is launch-bound: the "
-        "median of each, then over traces; and the median kernel of each. “The mark” and “diagnostic” are tried on "
-        "all traces whose regime is known: of those with such a median gap, and of those with a thousand kernels or "
+        "median of each, then over traces; and the median kernel of each. “The mark” and “diagnostic alone” are tried "
+        "on all traces whose regime is known: of those with such a median gap, and of those with a thousand kernels or "
         "more and such a median kernel, the share that is launch-bound. A gap holds the profiler's part of the calls "
         "in it, as anybody's timeline does.",
-        range_from="“a few µs”: 1 to 10; a mark, and what is diagnostic, without exception.",
+        range_from="“a few µs”: 1 to 10. “the mark” and “diagnostic alone” make no exception: every trace that shows "
+        "such gaps, or such kernels, would have to be launch-bound.",
     ),
     "D4": Method(
         how="Self CPU time of all operators and calls, and self device time, as the profiler's own table adds them; "
         "the verdict of referee trace says which regime it was. Traces whose regime is mixed or cannot be told are "
         "left out.",
-        range_from="the course says “if … then”: without exception.",
+        range_from="the claim makes no exception.",
         untested={
             "that work on kernels cannot help": "nobody worked on these",
         },
     ),
     "D5": Method(
         how="Four times Linear(32, 32) and relu, float32, at batch 1 and 8; then one Linear(512, 512) at batch 64 and "
-        "512, whose time is work; " + _RATIOS + ".",
-        range_from="“barely”: less than a quarter more for eight times the work, which is 4 % of the growth; a step "
-        "that is work must show more than that.",
+        "512, whose time is work; " + _RATIOS + ". Beside them the same four layers of 1 × 1, which have next to no "
+        "arithmetic.",
+        range_from=f"“barely”: less than a quarter more for eight times the work, {_BARELY_FRAC:.0%} of the growth as "
+        "E8 counts it; a step that is work must show more than that.",
         untested={
             "launch-bound on a GPU": "overhead on a CPU stands for launches here",
         },

@@ -36,6 +36,10 @@ CONTENTION_NS = 1.0
 RECOVERABLE = (0.01, 1.0)
 """Of the window: a loss below a hundredth is not there to be recovered."""
 
+TAPE_FRAC = (0.10, 0.30)
+"""What the course says a tape costs of the step."""
+
+THOUSAND = 1_000
 COURSE_EACH_US = 8.0
 """What the course has for each of a thousand operators: 8 ms for all."""
 
@@ -118,11 +122,12 @@ OPERATORS: tuple[Claim, ...] = (
         id="E3",
         claimed="A thousand operators cost about 8 ms of CPU per forward pass, whatever the tensors' size.",
         measures="the time of a chain of a thousand adds on 16 elements",
-        low=6 * MS,
-        high=10 * MS,
+        low=THOUSAND * (COURSE_EACH_US - PIPELINE_US["launch"][1]) * US,
+        high=THOUSAND * (COURSE_EACH_US - PIPELINE_US["launch"][0]) * US,
         unit="ns",
         teaches="Count operators: below some size they cost their number, not their work.",
         otherwise="Take the time of an operator from the machine in question, and multiply by their number.",
+        below="a faster core, or a later torch, than the course's",
         above="a slower core, or one that is shared",
     ),
     Claim(
@@ -249,8 +254,8 @@ OPERATORS: tuple[Claim, ...] = (
         id="E14",
         claimed="Inference without no_grad pays typically 10 to 30 % of the step, plus all activation memory.",
         measures="what four small linear layers with relu take longer with a tape, as a share of the time without",
-        low=0.10,
-        high=0.30,
+        low=TAPE_FRAC[0],
+        high=TAPE_FRAC[1],
         unit="frac",
         teaches="A tape costs a good part of a step of small operators.",
         otherwise="What a tape costs here is its own figure: measure it for the model in question.",
