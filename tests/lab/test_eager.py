@@ -135,7 +135,7 @@ def test_a_figure_below_a_cycle_is_told_with_the_raw_times() -> None:
     assert "A cycle of this core takes 0.5 ns. Less than that for a tensor is possible" in found.why
     assert found.taken.endswith("; of the key set 3 makings, each 80 blocks of each, in turn, or more")
     (part,) = found.parts
-    assert (part.low, part.high) == (pytest.approx(0.0), pytest.approx(0.4))
+    assert (part.measured, part.low, part.high) == (pytest.approx(0.2), pytest.approx(0.0), pytest.approx(0.4))
     whole = row("E20", laboratory(device, operators=names, key_sets=key_sets(12.0)))
     assert "A cycle of this core" not in whole.why
     unread = laboratory(device, operators=names, key_sets=key_sets(0.1), cpu_mhz=lambda: None)
@@ -172,7 +172,7 @@ def test_references_from_several_threads_are_those_of_the_anatomy() -> None:
     lab = laboratory(device, operators=planted(device, mul=900, add=700, neg=900, addcmul=950))
     assert "45.0 ns from two threads, one tensor" in row("E21", lab).why
     found = row("E20", lab)
-    assert "takes 100 ns with one tensor and 184 ns with 8, each in the median of 1 makings." in found.why
+    assert "takes 100 ns with one tensor and 184 ns with 8, each in the median of 1 making." in found.why
     assert "That is 48.0 % of the 25.0 ns of a whole argument. The rest is what else an argument costs" in found.why
     assert found.teaches == (
         "A further tensor adds 25.0 ns to a call; 12.0 ns of that is the key set, which grows with the arguments "
@@ -199,6 +199,7 @@ def test_a_stage_that_may_be_nothing_is_too_short_for_the_clock(dispatch_ns: flo
     known = anatomy(instead={DISPATCH: dispatch_ns})
     found = row("E1", laboratory(device, operators=planted(device, add=5_000), take_apart=lambda *_, **__: known))
     assert ("Keys and jump is too short for this clock" in found.why) == told
+    assert ("in another process, where code and tensors lie elsewhere in memory: keys and jump." in found.why) == told
 
 
 @pytest.mark.parametrize(("autograd_ns", "outcome"), [(1_500.0, "holds"), (400.0, "differs"), (9_000.0, "differs")])

@@ -85,12 +85,19 @@ def test_another_makers_calls_are_told_and_do_not_count() -> None:
     cuda, other = launches(launch_ns=60_000, delay_ns=4_000), launches(call="hipLaunchKernel")
     found = row("M2", laboratory(recorded=(cuda, other)))
     assert (found.measured, found.outcome) == (0, "differs")
-    assert "Launched by another maker's calls, and not counted: 100.0 % in the median of 1 traces." in found.why
+    assert "Launched by another maker's calls, and not counted: 100.0 % in the median of 1 trace." in found.why
     assert (
         "20 rows of 3.00 µs in the median, launched by calls of 60.0 µs, so that the work was over before" in found.why
     )
     assert "had ended: 20 rows of one trace, 20 kernels." not in found.why
     assert row("M2", laboratory(recorded=(other,))).outcome == "needs-device"
+
+
+def test_the_chips_that_count_are_named() -> None:
+    named, silent = launches(multiprocessors=4), launches()
+    found = row("M2", laboratory(recorded=(named, silent)))
+    assert "Chips: made (1 trace without a name)." in found.why
+    assert "Chips: " not in row("M2", laboratory(recorded=(silent,))).why
 
 
 def test_a_synchronise_is_told_with_its_number() -> None:
@@ -177,6 +184,9 @@ def test_the_first_step_pays_what_was_planted(once_ns: int, outcome: str) -> Non
     found = row("M7", laboratory(device, operators=planted_models(device, lambda _: 100_000, once_ns=once_ns)))
     assert (found.measured, found.outcome) == (pytest.approx((200_000 + once_ns) / 200_000), outcome)
     assert "While the profiler records, a step takes 300 µs: 50.0 % of a step more" in found.why
+    assert found.taken.startswith("one first call; of steady ones ")
+    assert found.taken.endswith("; 20 recorded ones")
+    assert found.untested_parts == ("that the steps a schedule records are steady",)
 
 
 @pytest.mark.parametrize(

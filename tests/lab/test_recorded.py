@@ -165,7 +165,7 @@ def test_the_four_questions_are_answered_by_what_was_recorded() -> None:
     alone = row("D2", laboratory(recorded=(launches(),)))
     assert (alone.measured, alone.outcome) == (0, "cannot-tell")
     assert (
-        "What is lacking: pair of self totals in 1, kernel in a step in 1, occupancy in 1; 1 traces lack something, 1 "
+        "What is lacking: pair of self totals in 1, kernel in a step in 1, occupancy in 1; 1 trace lacks something, 1 "
         "of them more than one thing." in alone.why
     )
     stepped = simulated(op_ns=20_000, kernel_ns=2_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, floor, inf
 from statistics import median
 from typing import Any
 
@@ -15,9 +15,12 @@ from referee.errors import CannotTell
 from referee.lab.claims.claim import MORE_THAN_NOTHING
 from referee.lab.eager import call
 from referee.lab.key_set import KeySet
-from referee.lab.laboratory import Laboratory, Part, Reading, in_turn, told
+from referee.lab.laboratory import Laboratory, Part, Reading, in_turn, many, told
 from referee.records.finding import Scalar
 from referee.units import format_frac, format_ns
+
+_DIGITS = 2
+"""Of a nanosecond: a clock around blocks tells no more of so short a time. The interval is rounded outwards."""
 
 _MOSTLY = 0.5
 """More than half."""
@@ -75,14 +78,14 @@ def _key_set_alone(lab: Laboratory) -> _Alone:
         return _Alone(part=part)
     each = [one.further for one in made]
     apart = max(abs(end) for one in made for end in (one.equal.low, one.equal.high))
-    value = median(one.point for one in each) / FURTHER_TENSORS
-    low = (min(one.low for one in each) - apart) / FURTHER_TENSORS
-    high = (max(one.high for one in each) + apart) / FURTHER_TENSORS
+    value = round(median(one.point for one in each) / FURTHER_TENSORS, _DIGITS)
+    low = floor((min(one.low for one in each) - apart) / FURTHER_TENSORS * 10**_DIGITS) / 10**_DIGITS
+    high = ceil((max(one.high for one in each) + apart) / FURTHER_TENSORS * 10**_DIGITS) / 10**_DIGITS
     least = min(one.n for one in each)
     return _Alone(
         part=replace(part, value=value, low=low, high=high),
         note=told(_raw(made, value, apart), _cycle(lab, value)),
-        taken=f"of the key set {len(made)} makings, each {least:,} blocks of each, in turn, or more",
+        taken=f"of the key set {many(len(made), 'making')}, each {least:,} blocks of each, in turn, or more",
     )
 
 
@@ -92,9 +95,9 @@ def _raw(made: Sequence[KeySet], value: float, apart: float) -> str:
     singles = ", ".join(f"{each.further.point / FURTHER_TENSORS:.2g}" for each in made)
     return (
         f"A call that computes nothing takes {one:.4g} ns with one tensor and {eight:.4g} ns with "
-        f"{1 + FURTHER_TENSORS}, each in the median of {len(made)} makings. Their difference, timed as a pair of its "
-        f"own, is {singles} ns in these for each of the {FURTHER_TENSORS} further tensors, {value:.2g} ns in the "
-        f"median. Two equal calls differ by up to {apart:.2g} ns, which would be {apart / FURTHER_TENSORS:.2g} ns each."
+        f"{1 + FURTHER_TENSORS}, each in the median of {many(len(made), 'making')}. Their difference, timed as a "
+        f"pair of its own, is {singles} ns in these for each of the {FURTHER_TENSORS} further tensors, {value:.2g} ns in "
+        f"the median. Two equal calls differ by up to {apart:.2g} ns, which would be {apart / FURTHER_TENSORS:.2g} ns each."
     )
 
 

@@ -26,7 +26,7 @@ from referee.lab.claims.operators import (
 )
 from referee.lab.laboratory import Laboratory, Part, Reading, estimated, in_turn, spread, told
 from referee.lab.measuring import timed
-from referee.records.anatomy import Stage, Variant
+from referee.records.anatomy import SMALL_NS, Stage, Variant
 from referee.records.finding import Scalar
 from referee.units import format_bytes, format_frac, format_ns, format_range_ns, format_ratio
 
@@ -50,6 +50,7 @@ def amid_others(lab: Laboratory) -> Reading:
     note = _shorter(tuple(stages.values()))
     if jump.low is not None and jump.low <= 0:
         note = told(note, "Keys and jump is too short for this clock: its interval reaches zero.")
+    note = told(note, _short(stages))
     note = told(note, _sum_of_stages(lab, stages), _kernel_of_autograd(lab))
     teaches = f"An add of 8 elements takes {format_ns(found.value)} on this core, most of it before it computes."
     whole = lab.anatomy().whole_ns
@@ -63,6 +64,17 @@ def _times_taken(what: str, parts: Sequence[Stage | Variant]) -> str:
     """How often the least frequent of these was timed, in words that go on."""
     known = [part.n for part in parts if part.n]
     return f"; {what} {min(known):,} blocks of each, in turn, or more" if known else ""
+
+
+def _short(stages: Mapping[str, Part]) -> str:
+    """The stages that are so short that another process can find them outside of their interval."""
+    names = [name for name, part in stages.items() if part.value is not None and part.value < SMALL_NS]
+    if not names:
+        return ""
+    return (
+        f"Below {format_ns(SMALL_NS)} a stage can lie outside of its interval in another process, where code and "
+        f"tensors lie elsewhere in memory: {', '.join(names)}."
+    )
 
 
 def _shorter(stages: Sequence[Part]) -> str:

@@ -254,6 +254,11 @@ def share(checks: Mapping[str, bool]) -> Reading:
     return replace(counted(sum(checks.values()) / len(checks), **checks), note=" ".join(filter(None, words)))
 
 
+def many(count: int, noun: str) -> str:
+    """``1 trace``, ``2 traces``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def told(*sentences: str) -> str:
     """Those sentences that say something, as one text."""
     return " ".join(filter(None, sentences))

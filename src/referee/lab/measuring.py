@@ -215,7 +215,7 @@ def first_steps(lab: Laboratory) -> Reading:
         f"{', '.join(map(str, numbers)) or 'none'}.",
         figures={"first_ns": first.ns, "steady_ns": steady.value, "recorded_step_ns": recorded.point},
         parts=(skew, kept),
-        taken=f"one first call; {steady.taken} of steady ones",
+        taken=f"one first call; of steady ones {steady.taken}; {len(recorded_ns)} recorded ones",
     )
 
 

@@ -14,7 +14,7 @@ from referee.analysis.study import DETAILED_EVENTS
 from referee.graph.work import work_by_device
 from referee.lab.claims.measuring import ENDED_FRAC
 from referee.lab.claims.operators import GRAPH_NS, RECOVERABLE
-from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, told
+from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, many, told
 from referee.lab.over_traces import over_traces, typical
 from referee.stats.summary import FloatArray
 from referee.trace.columns import CALL_KINDS, NONE, Kind
@@ -51,8 +51,16 @@ def unfinished(lab: Laboratory) -> Reading:
     shares = [(share, recorded) for recorded, share in values if share is not None]
     least, where = min(shares, key=lambda one: one[0])
     others = [share for one in lab.recorded if one not in cuda and (share := _late(one)) is not None]
-    note = told(over, _why_over(where) if least < ENDED_FRAC else "", _of_others(others))
+    note = told(_chips(cuda), over, _why_over(where) if least < ENDED_FRAC else "", _of_others(others))
     return replace(found, note=note, parts=(mended,))
+
+
+def _chips(traces: Sequence[Recorded]) -> str:
+    """The chips that the files name whose launches count, each once."""
+    names = dict.fromkeys(device.name for one in traces for device in one.trace.devices if device.name)
+    silent = sum(not any(device.name for device in one.trace.devices) for one in traces)
+    unnamed = f" ({many(silent, 'trace')} without a name)" if silent else ""
+    return f"Chips: {', '.join(names)}{unnamed}." if names else ""
 
 
 def _by_cuda(recorded: Recorded) -> bool:
@@ -76,7 +84,7 @@ def _why_over(recorded: Recorded) -> str:
     took = np.concatenate([(work.end_ns - work.start_ns)[work.linked] for work in works])
     calls = np.concatenate([(work.launch_end_ns - work.launch_start_ns)[work.linked] for work in works])
     return (
-        f"The least is of {recorded.name}: {took.size:,} {'row' if took.size == 1 else 'rows'} of "
+        f"The least is of {recorded.name}: {many(took.size, 'row')} of "
         f"{format_ns(float(np.median(took)))} in the median, launched by calls of {format_ns(float(np.median(calls)))}"
         + (", so that the work was over before its call returned." if np.median(took) < np.median(calls) else ".")
     )
@@ -86,8 +94,8 @@ def _of_others(shares: Sequence[float]) -> str:
     """What traces show whose launches are not CUDA's; they do not count."""
     if not shares:
         return ""
-    count, typical_share = len(shares), format_frac(float(np.median(shares)))
-    return f"Launched by another maker's calls, and not counted: {typical_share} in the median of {count} traces."
+    share = format_frac(float(np.median(shares)))
+    return f"Launched by another maker's calls, and not counted: {share} in the median of {many(len(shares), 'trace')}."
 
 
 def _synchronised(traces: Sequence[Recorded]) -> tuple[Part, str]:
@@ -282,8 +290,8 @@ def _why_nothing(traces: Sequence[Recorded]) -> str:
     words = []
     if still:
         words.append(
-            f"In {len(still)} traces no allocation reached the driver, and requests that torch's cache served are not "
-            "in a trace: there allocator work is nothing."
+            f"In {many(len(still), 'trace')} no allocation reached the driver, and requests that torch's cache served "
+            "are not in a trace: there allocator work is nothing."
         )
     if most:
         words.append(

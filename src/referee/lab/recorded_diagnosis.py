@@ -12,7 +12,7 @@ from referee.errors import CannotTell
 from referee.graph.calls import WAITS, calls_named
 from referee.graph.work import work_by_device
 from referee.lab.claims.diagnosing import FEW_NS
-from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, counted
+from referee.lab.laboratory import Laboratory, Part, Reading, Recorded, counted, many
 from referee.lab.over_traces import over_traces, typical
 from referee.stats.summary import FloatArray
 from referee.trace.columns import CALL_KINDS, Kind
@@ -104,7 +104,8 @@ def _twice(answers: Sequence[dict[str, bool]]) -> str:
     """How many traces lack more than one, so that what is lacking adds to more than the traces that lack something."""
     several = sum(list(given.values()).count(False) > 1 for given in answers)
     some = sum(not all(given.values()) for given in answers)
-    return f"; {some} traces lack something, {several} of them more than one thing" if several else ""
+    lack = "lacks" if some == 1 else "lack"
+    return f"; {many(some, 'trace')} {lack} something, {several} of them more than one thing" if several else ""
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from referee.report.wording import context_lines
 from referee.units import format_apart, format_ns, format_quantity
 
 _WORDS = {"holds": "holds", "differs": "differs", "needs-device": "needs a device", "cannot-tell": "cannot tell"}
+_INTERVALS = "intervals: of this run; another process or a busier machine can lie outside of them"
 _NOTHING = 1e-300
 """A least that is as small as a number can be: whatever is above zero."""
 _SYMBOLS = frozenset({"ns", "ratio", "frac", "bytes", "per_s"})
@@ -77,7 +78,7 @@ def _in_part(report: LabReport) -> str:
 def _context(report: LabReport) -> tuple[str, ...]:
     """Chip, dtype and method; the shapes, which are each row's own, stand there."""
     chip, _, method = context_lines(report.provenance)
-    return chip, f"{report.provenance.dtype} · shapes: with each claim", method, *_load(report)
+    return chip, f"{report.provenance.dtype} · shapes: with each claim", method, *_load(report), _INTERVALS
 
 
 def _load(report: LabReport) -> tuple[str, ...]:
