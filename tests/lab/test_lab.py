@@ -224,6 +224,13 @@ def test_a_part_that_differs_does_not_hide_one_that_cannot_be_told() -> None:
     )
 
 
+def test_a_number_across_a_bound_is_told_beside_the_part_that_decided() -> None:
+    part = Part(name="one", claimed_low=2.0, claimed_high=3.0, value=9.0, low=9.0, high=9.0, unit="ratio")
+    open_number = Reading(value=2.1, low=1.9, high=2.3, parts=(part,))
+    assert "number cannot be told; differs: one " in shown(open_number)
+    assert "number " not in shown(replace(open_number, low=1.5, high=1.6)).partition("Each claim")[0]
+
+
 def test_the_head_has_the_load_and_no_words_of_one_measurement() -> None:
     report = some_report()
     state = {**report.provenance.machine_state, "load_1min": 3.83}

@@ -96,8 +96,9 @@ def _raw(made: Sequence[KeySet], value: float, apart: float) -> str:
     return (
         f"A call that computes nothing takes {one:.4g} ns with one tensor and {eight:.4g} ns with "
         f"{1 + FURTHER_TENSORS}, each in the median of {many(len(made), 'making')}. Their difference, timed as a "
-        f"pair of its own, is {singles} ns in these for each of the {FURTHER_TENSORS} further tensors, {value:.2g} ns in "
-        f"the median. Two equal calls differ by up to {apart:.2g} ns, which would be {apart / FURTHER_TENSORS:.2g} ns each."
+        f"pair of its own, is {singles} ns in these for each of the {FURTHER_TENSORS} further tensors, "
+        f"{value:.2g} ns in the median. Two equal calls differ by up to {apart:.2g} ns, which would be "
+        f"{apart / FURTHER_TENSORS:.2g} ns each."
     )
 
 

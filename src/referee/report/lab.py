@@ -157,9 +157,10 @@ def _outcome(row: LabRow) -> str:
     open_too = (
         f"; {_WORDS['cannot-tell']}: {by['cannot-tell']}" if row.outcome == "differs" and by["cannot-tell"] else ""
     )
-    if not by.get(row.outcome) or not _within(row):
+    if not by.get(row.outcome) or not (_within(row) or (row.outcome == "differs" and _across(row))):
         return f"{_WORDS[row.outcome]}{open_too}"
-    return f"number holds; {_WORDS[row.outcome]}: {by[row.outcome]}{open_too}"
+    number = "number holds" if _within(row) else "number cannot be told"
+    return f"{number}; {_WORDS[row.outcome]}: {by[row.outcome]}{open_too}"
 
 
 def _left_out(row: LabRow) -> str:
@@ -167,6 +168,15 @@ def _left_out(row: LabRow) -> str:
     if not row.untested_parts:
         return ""
     return f" (not tested: {', '.join(row.untested_parts)})"
+
+
+def _across(row: LabRow) -> bool:
+    """Whether the interval of the number has values on both sides of a bound."""
+    if row.low is None or row.high is None:
+        return False
+    below = row.claimed_low is not None and row.high < row.claimed_low
+    above = row.claimed_high is not None and row.low > row.claimed_high
+    return not below and not above and not _within(row)
 
 
 def _within(row: LabRow) -> bool:
