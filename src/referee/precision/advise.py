@@ -16,6 +16,7 @@ from referee.precision.findings import range_findings, static_findings, watch_st
 from referee.precision.pays import Sizes, Step, look_for_size
 from referee.precision.pilot import threads_for
 from referee.precision.reading import Reading, read_step
+from referee.precision.refused import refusal_findings
 from referee.precision.rows import timing_rows
 from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import Conditions, Timed, settings_for, time_casts, time_settings
@@ -127,7 +128,7 @@ def _price(
     stage("timing")
     clock.timing_begins()
     device = conditions.device
-    settings = [setting for setting in settings_for(device, names=low) if setting.name not in known.failed]
+    settings = [setting for setting in settings_for(device, names=low) if setting.name not in known.refusals]
     timed = time_settings(subject, settings, conditions=conditions, name=name)
     casts_ns = None if clock.is_up else _casts_ns(known, timed, device=device)
     rows = _rows(known, timed, casts_ns)
@@ -140,6 +141,7 @@ def _price(
 def _told(subject: Subject, known: Reading) -> Iterator[Finding]:
     """What the step's weights, ranges and casts tell, before anything is timed."""
     yield from static_findings(subject)
+    yield from refusal_findings(known.refusals, device_type=subject.device_type)
     yield from known.not_finite
     yield from range_findings(known.ranges, known.activations, not_finite=bool(known.not_finite))
     if known.audited is not None:
@@ -161,7 +163,7 @@ def _rows(known: Reading, timed: Timed, casts_ns: float | None) -> tuple[Precisi
         known.errors,
         audited=known.audited.dtype if known.audited else "",
         casts_ns=casts_ns,
-        failed=known.failed,
+        failed={name: refusal.why for name, refusal in known.refusals.items()},
         why_no_errors=known.why_no_errors,
     )
 

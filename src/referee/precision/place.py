@@ -64,6 +64,16 @@ def user_frame() -> Any:
     return library
 
 
+def users_line_of(error: BaseException) -> str:
+    """``FILE:LINE`` of the innermost place in the user's own code on the way to where ``error`` was raised."""
+    line = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        if not _is_installed(name) and not name.startswith((_OWN, "<frozen", _STANDARD_LIBRARY)):
+            line = f"{Path(name).name}:{number}"
+    return line
+
+
 def _is_installed(name: str) -> bool:
     return not name.startswith(_OWN) and any(part in _INSTALLED for part in Path(name).parts)
 

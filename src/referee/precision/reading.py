@@ -17,6 +17,7 @@ from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
 from referee.precision.passes import Pass, run_pass
 from referee.precision.policy import policies
+from referee.precision.refused import Refusal, refusal_of
 from referee.precision.subject import Subject, restored
 from referee.precision.timing import in_setting
 from referee.precision.updates import count_lost_updates
@@ -32,7 +33,7 @@ _RANGE_FRAC = 0.2
 class Reading:
     """What was learned of a step before it is timed."""
 
-    failed: Mapping[str, str]
+    refusals: Mapping[str, Refusal]
     """By low precision: why the step does not run in it."""
     ranges: GradientRange | None
     not_finite: tuple[Finding, ...]
@@ -46,7 +47,7 @@ class Reading:
 
 def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callable[[str], None]) -> Reading:
     """Everything that needs no clock. What the ``clock`` leaves no time for is left out, with the reason."""
-    failed = {name: why for name in low if (why := why_not_run(subject, name))}
+    refusals = {name: found for name in low if (found := why_not_run(subject, name))}
     stage("gradients")
     gradients = measure_gradients(subject)
     ranges = _ranges(subject, gradients, clock) if gradients.reference.trained else None
@@ -54,15 +55,15 @@ def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Call
     if ranges is not None and any(finding.code == "gradients-not-finite" for finding in not_finite):
         # Shares of what is no number say nothing: not that nothing vanishes, and not which scales are good.
         ranges = replace(ranges, zero_frac=None, scale_low=None, scale_high=None)
-    scaler = None if ranges is None or not_finite else _forecast(subject, ranges, low, failed, clock)
+    scaler = None if ranges is None or not_finite else _forecast(subject, ranges, low, refusals, clock)
     activations = measure_activations(subject)
     stage("autocast")
-    recorded = _audit(subject, low, failed)
+    recorded = _audit(subject, low, refusals)
     audited = None if recorded is None else audit_record(subject, recorded, clock=clock)
     stage("error against float64")
-    wrong, why_no_errors = _errors(subject, gradients, ranges, [name for name in low if name not in failed], clock)
+    wrong, why_no_errors = _errors(subject, gradients, ranges, [name for name in low if name not in refusals], clock)
     return Reading(
-        failed=failed,
+        refusals=refusals,
         ranges=ranges,
         not_finite=not_finite,
         activations=activations,
@@ -74,15 +75,15 @@ def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Call
     )
 
 
-def why_not_run(subject: Subject, name: str) -> str:
-    """Why the step does not run in the low precision ``name`` here; empty where it does. One whole step is tried."""
+def why_not_run(subject: Subject, name: str) -> Refusal | None:
+    """Why the step does not run in the low precision ``name`` here, if it does not. One whole step is tried."""
     setting = Setting(name=name, autocast=name)
     try:
         with restored(subject):
             in_setting(subject, setting)()
     except Exception as error:  # noqa: BLE001 - a missing kernel, or the user's own code: anything can come out
-        return f"{type(error).__name__}: {first_sentence(error)}"
-    return ""
+        return refusal_of(error)
+    return None
 
 
 def _ranges(subject: Subject, gradients: Gradients, clock: Clock) -> GradientRange:
@@ -92,19 +93,19 @@ def _ranges(subject: Subject, gradients: Gradients, clock: Clock) -> GradientRan
 
 
 def _forecast(
-    subject: Subject, ranges: GradientRange, low: Sequence[str], failed: Mapping[str, str], clock: Clock
+    subject: Subject, ranges: GradientRange, low: Sequence[str], refusals: Mapping[str, Refusal], clock: Clock
 ) -> ScalerForecast | None:
     found = forecast(ranges)
     if found is None or not subject.optimizers or subject.compiled or clock.is_up:
         return found
-    if "float16" in failed or ("float16" not in low and why_not_run(subject, "float16")):
+    if "float16" in refusals or ("float16" not in low and why_not_run(subject, "float16")):
         return found
     return replace(found, waits_per_step=count_scaler_waits(subject))
 
 
-def _audit(subject: Subject, low: Sequence[str], failed: Mapping[str, str]) -> Audit | None:
+def _audit(subject: Subject, low: Sequence[str], refusals: Mapping[str, Refusal]) -> Audit | None:
     """The audit in the first of the low precisions that runs here; ``None`` where none does, and for compiled code."""
-    runs = [name for name in low if name not in failed]
+    runs = [name for name in low if name not in refusals]
     if not runs or subject.compiled:
         return None
     return audit(subject, Setting(name=runs[0], autocast=runs[0]), policies=policies(subject.device_type))

@@ -94,6 +94,7 @@ CODES: dict[str, str] = {
     "scheduler-on-skipped-step": "the learning-rate scheduler moved on although the step was skipped",
     "autocast-without-dtype": "autocast without a dtype, which differs by device",
     "steps-skipped": "the scaler skipped steps",
+    "does-not-run": "the step raises in a low precision, for a reason that is known",
     "raises-elsewhere": "a call that autocast refuses on another device",
     "differs-elsewhere": "calls whose results have another dtype under autocast on another device",
     "low-weights": "weights are kept in fewer bits than float32",
