@@ -439,3 +439,15 @@ def test_launches_that_share_one_id_are_not_lost_activity():
     codes = [finding.code for finding in report.findings]
     assert codes.count("duplicate-correlation") == 1
     assert "lost-device-rows" not in codes
+
+
+@pytest.mark.parametrize("filling", [b" ", b"\n", b"\t \r\n", b"\0", b" ,", b"]", b"}", b"} ", b"[", b"{"])
+def test_a_long_filling_behind_the_list_is_passed_in_one_go(filling: bytes, tmp_path: Path):
+    """Half a megabyte of it takes no time worth naming; in its square it would take minutes."""
+    builder = TraceBuilder()
+    builder.op("aten::add", 0, 10)
+    # A line break inside a name is no JSON, so that the list is walked event by event.
+    events = json.dumps(json.loads(builder.to_json())["traceEvents"]).replace("aten::", "aten:\n:").encode()
+    count = 500_000 // len(filling)
+    for text in (events + filling * count, events[:-1] + filling * count, events[:-1] + filling * count + b"]"):
+        assert len(read(text, tmp_path).rows) == 1

@@ -33,8 +33,9 @@ def test_mutated_files_are_answered(fuzz: ModuleType):
     assert reached <= set(counts)
 
 
-FAILED_ONCE = [2823]
-"""Seeds that were not answered once: a replay without waits ran beyond the largest time."""
+FAILED_ONCE = [2823, 3_028_146]
+"""Seeds that were not answered once: a replay without waits ran beyond the largest time; forty thousand blanks behind
+the list took time in their square."""
 
 
 def test_what_failed_once(fuzz: ModuleType):

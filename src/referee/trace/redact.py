@@ -30,7 +30,7 @@ from referee.trace.unpack import DATABASE_SUFFIX, SQLITE
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*(?:"(?:\s*:)?|\\?\Z)|[^"\s\d.,:\[\]{}]{3,}[^"]*', re.DOTALL)
 """A text, with the colon behind it if it is a key; one that the file's end cuts; words outside of texts."""
 _PATH = re.compile(r"(?:(?<![\w.])[A-Za-z]:|~)?(?:[/\\][^/\\\s\"'<>|:*?(),]+)+[/\\](?=[^/\\\s])")
-_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+")
 _ADDRESS = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
 _ADDRESS_6 = re.compile(r"(?i)(?<![\w:])(?:[0-9a-f]{1,4}::?){4,7}[0-9a-f]{1,4}(?![\w:])")
 _SECRET = re.compile(

@@ -23,8 +23,8 @@ from referee.trace.nested import shallow
 from referee.trace.requote import requote
 
 _SPACE = re.compile(r"[\s,\x00]*")
-_STRAY = re.compile(rf"\]\s*,?\s*(?=\{{\s*{EVENT_KEY})")
-"""A closing bracket behind which further events stand."""
+_STRAY = re.compile(rf"\]\s*+(?:,\s*+)?(?=\{{\s*{EVENT_KEY})")
+"""A closing bracket behind which further events stand. Possessive: a file may end in a megabyte of blanks."""
 _VALUE = re.compile(r'[\[{"\-0-9tfnNI]')
 _BOUNDARY = re.compile(r"\}\s*,\s*(?=\{\s*\")")
 _CLOSE = re.compile(r"\}\s*(?=\])")
