@@ -247,7 +247,7 @@ METHODS: dict[str, Method] = {
         how="torch.addcmul(a, a, a) less torch.neg(a), by two, on 1 element, float32, no_grad; " + _PAIRS + ". The key "
         "set alone comes from calls into a small C++ extension, the probe, that compute nothing: with eight tensors, "
         "less with one, by seven. All is made anew several times, because where it lies in memory moves so small a "
-        "figure; its interval goes from the least to the most of these, and on by what two equal calls differ.",
+        "figure; its interval takes in each making's own, and on by what two equal calls differ.",
         range_from="the course says “grows” and gives no figure: the whole interval must lie above zero.",
     ),
     "E21": Method(
