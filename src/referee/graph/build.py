@@ -203,7 +203,8 @@ def _launch_edges(draft: _Draft, placed: _Placed, held: BoolColumn, *, start_of:
     early = work.start_ns[chosen] < work.launch_end_ns[chosen]
     source = np.where(early, start_of[launch], end_of[launch])
     waited_ns = work.start_ns[chosen] - draft_time(draft, source)
-    queued = work.stream_free_ns[chosen] > draft_time(draft, source)
+    # Where the stream was free before the row could have come, what it waited beyond that was not its stream.
+    queued = _ready_ns(work)[chosen] <= work.stream_free_ns[chosen]
     bare_ns = np.minimum(np.maximum(waited_ns, 0), work.latency_ns)
     weight_ns = np.where(queued | held[mine] | ~work.first[chosen], bare_ns, np.maximum(waited_ns, 0))
     draft.add_edges(source, placed.starts[mine], weight_ns, EdgeKind.LAUNCH)
@@ -212,6 +213,12 @@ def _launch_edges(draft: _Draft, placed: _Placed, held: BoolColumn, *, start_of:
 def draft_time(draft: _Draft, moments: IntColumn) -> IntColumn:
     """When the moments of a graph in the making were recorded."""
     return np.concatenate(draft.time_ns)[moments]
+
+
+def _ready_ns(work: Work) -> IntColumn:
+    """When each row could have begun on an idle stream: its latency after what its launch edge comes from."""
+    early = work.start_ns < work.launch_end_ns
+    return np.where(early, work.launch_start_ns, work.launch_end_ns) + work.latency_ns
 
 
 def _stream_edges(draft: _Draft, placed: _Placed) -> None:
@@ -223,7 +230,7 @@ def _stream_edges(draft: _Draft, placed: _Placed) -> None:
     # Rows of one stream may overlap by a little (programmatic launches): then order alone is kept.
     gap_ns = np.maximum(work.start_ns[chosen][after] - ended_ns, 0)
     linked = work.linked[chosen][after]
-    queued = ~linked | (work.submission_ns[chosen][after] + work.latency_ns <= ended_ns)
+    queued = ~linked | (_ready_ns(work)[chosen][after] <= ended_ns)
     overlap = work.start_ns[chosen][after] < ended_ns
     target = np.where(overlap, placed.ends[after], placed.starts[after])
     draft.add_edges(placed.ends[before], target, np.where(queued & ~overlap, gap_ns, 0), EdgeKind.STREAM)
