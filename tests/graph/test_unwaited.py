@@ -166,3 +166,19 @@ def test_a_replayed_graph_on_two_streams_comes_earlier_as_a_whole() -> None:
     assert starts(builder) == [10, 110, 110, 122, 220]
     work = work_by_device(builder.build())[0]
     assert np.array_equal(run(builder.build(), nothing=True).start_ns, work.start_ns)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_launch_whose_first_row_is_on_another_device_has_no_leader_here(others: int) -> None:
+    builder = TraceBuilder()
+    builder.launch("cudaGraphLaunch", 0, 5 * US, correlation=1)
+    for device, start in ((0, 10), (1, 12), (1, 20)):
+        builder.kernel("k", start * US, 5 * US, device=device, correlation=1)
+    for number in range(others):
+        builder.launch("cudaLaunchKernel", 30 * US, 5 * US, correlation=2 + number)
+        builder.kernel("k", 40 * US, 5 * US, device=1, correlation=2 + number)
+    trace = builder.build()
+    work = work_by_device(trace)[1]
+    waits = find_waits(trace, work)
+    found = unwaited(trace, work, waits, without=removable(work, waits))
+    assert np.array_equal(found.start_ns, work.start_ns)

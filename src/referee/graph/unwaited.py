@@ -141,7 +141,10 @@ def _leader(work: Work) -> RowNumbers:
     first = first[np.argsort(work.launch[first], kind="stable")]
     rest = np.flatnonzero(work.linked & ~work.first)
     leader = np.full(work.rows.size, NONE, dtype=np.int64)
-    leader[rest] = first[np.searchsorted(work.launch[first], work.launch[rest])]
+    if first.size:
+        at = np.minimum(np.searchsorted(work.launch[first], work.launch[rest]), first.size - 1)
+        # The first row of a launch may be one of another device, or no work: then none here leads.
+        leader[rest] = np.where(work.launch[first[at]] == work.launch[rest], first[at], NONE)
     return leader
 
 
