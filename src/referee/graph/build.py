@@ -217,8 +217,7 @@ def draft_time(draft: _Draft, moments: IntColumn) -> IntColumn:
 
 def _ready_ns(work: Work) -> IntColumn:
     """When each row could have begun on an idle stream: its latency after what its launch edge comes from."""
-    early = work.start_ns < work.launch_end_ns
-    return np.where(early, work.launch_start_ns, work.launch_end_ns) + work.latency_ns
+    return np.where(work.start_ns < work.launch_end_ns, work.launch_start_ns, work.launch_end_ns) + work.latency_ns
 
 
 def _stream_edges(draft: _Draft, placed: _Placed) -> None:
