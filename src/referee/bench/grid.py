@@ -7,6 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
+from referee.bench.measure import describe_error
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Sweep
@@ -75,11 +76,10 @@ def _scalar(value: Any) -> Scalar:
 
 
 def _failed(words: str, error: Exception) -> Finding:
-    said = f"{type(error).__name__}: {error}".strip().splitlines()[0].rstrip(":. ")
     return Finding(
         code="point-failed",
         severity="warning",
-        message=f"With {words} no value could be measured: {said}.",
+        message=f"With {words} no value could be measured: {describe_error(error).rstrip('.')}.",
         evidence={"combination": words},
     )
 

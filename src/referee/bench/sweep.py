@@ -60,12 +60,11 @@ def sweep(
     Numbers must be distinct and above zero; they are measured in the order given and reported in rising order. Other
     values (dtypes, modes) are reported in the order given, under their own words, and no law is fitted. Switches that
     a value sets for the whole process are put back before the next one; a finding names those that the points do not
-    share. With
-    ``price_per_hour`` each point gets its items per dollar; ``served`` names the value that will be served. The
-    provenance is the first point's. An interrupt gives the sweep over the points that were complete, or is raised
-    again if there are none. What ``build`` or a step raises at a later value (memory that does not suffice, for
-    example) becomes a finding, put into words by ``explain``, and the other values are measured; where no value can be
-    measured the first error is raised.
+    share. With ``price_per_hour`` each point gets its items per dollar; ``served`` names the value that will be
+    served. The provenance is the first point's. An interrupt gives the sweep over the points that were complete, or
+    is raised again if there are none. What ``build`` or a step raises at a later value (memory that does not suffice,
+    for example) becomes a finding, put into words by ``explain``, and the other values are measured; where no value
+    can be measured the first error is raised.
     """
     numbers = _check(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
 

@@ -62,6 +62,11 @@ class Part:
     above: str = ""
     """What may be the reason where the figure lies outside."""
 
+    @classmethod
+    def exact(cls, name: str, value: float, *, claimed: float, unit: str) -> Part:
+        """A figure without scatter, and the one value that the claim states."""
+        return cls(name=name, value=value, low=value, high=value, claimed_low=claimed, claimed_high=claimed, unit=unit)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:

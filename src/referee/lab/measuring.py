@@ -195,15 +195,7 @@ def first_steps(lab: Laboratory) -> Reading:
     numbers = lab.scheduled_steps(step)
     planned = tuple(range(WAITED, WAITED + ACTIVE))
     right = sum((number in numbers) == (number in planned) for number in range(WAITED + ACTIVE)) / (WAITED + ACTIVE)
-    kept = Part(
-        name="steps that a schedule treats as planned",
-        value=right,
-        low=right,
-        high=right,
-        claimed_low=1.0,
-        claimed_high=1.0,
-        unit="frac",
-    )
+    kept = Part.exact("steps that a schedule treats as planned", right, claimed=1.0, unit="frac")
     return Reading(
         value=first.ns / steady.value,
         low=first.ns / steady.high,

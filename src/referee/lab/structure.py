@@ -163,15 +163,7 @@ def nodes(lab: Laboratory) -> Reading:
     tape = read_tape(y, inputs=(x,))
     found = counted((len(tape.nodes) - tape.accumulators) / _CHAIN, nodes=len(tape.nodes), operators=_CHAIN)
     each = tape.edges / _CHAIN
-    edges = Part(
-        name="edges for each operator of two inputs",
-        value=each,
-        low=each,
-        high=each,
-        claimed_low=2,
-        claimed_high=2,
-        unit="edges",
-    )
+    edges = Part.exact("edges for each operator of two inputs", each, claimed=2, unit="edges")
     return replace(found, parts=(edges,))
 
 
@@ -287,13 +279,5 @@ def requests(lab: Laboratory) -> Reading:
 
     eager, kept = (measure_memory(step, lab.device).allocations for step in (chain, planned))
     note = f"{_CHAIN} operators made {eager} requests; with out= they made {kept}."
-    part = Part(
-        name="with memory planned ahead (out=)",
-        value=kept,
-        low=kept,
-        high=kept,
-        claimed_low=0,
-        claimed_high=0,
-        unit="requests",
-    )
+    part = Part.exact("with memory planned ahead (out=)", kept, claimed=0, unit="requests")
     return replace(counted(eager / _CHAIN, with_out=kept), note=note, parts=(part,))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from referee.records.document import Column, Curve, Document, Heading, Headline, Plot, Table
+from dataclasses import replace
+
+from referee.records.document import Column, Document, Heading, Headline, Plot, Table
 from referee.records.finding import Finding
 from referee.records.measurement import Sweep, SweepPoint
 from referee.records.sweep_grid import SweepGrid, words_of
@@ -36,7 +38,7 @@ def grid_plot(grid: SweepGrid) -> Plot:
     """Time over the parameter, a curve for each combination."""
     plots = [(words_of(each.fixed), sweep_plot(each.sweep)) for each in grid.sweeps]
     first = plots[0][1]
-    curves = tuple(_named(plot.curves[0], words) for words, plot in plots)
+    curves = tuple(replace(plot.curves[0], label=words) for words, plot in plots)
     return Plot(
         curves=curves,
         x_label=first.x_label,
@@ -46,10 +48,6 @@ def grid_plot(grid: SweepGrid) -> Plot:
         x_ticks=tuple(sorted({x for _, plot in plots for x in plot.x_ticks})),
         x_words=first.x_words if all(plot.x_words == first.x_words for _, plot in plots) else (),
     )
-
-
-def _named(curve: Curve, label: str) -> Curve:
-    return Curve(label=label, xs=curve.xs, ys=curve.ys, lows=curve.lows, highs=curve.highs, style="points")
 
 
 def _headline(grid: SweepGrid, findings: tuple[Finding, ...]) -> Headline:
@@ -137,13 +135,7 @@ def _law(sweep: Sweep) -> tuple[str, str, str, str]:
 def _of_sweeps(grid: SweepGrid) -> tuple[Finding, ...]:
     """What was found of each sweep, by its combination."""
     return tuple(
-        Finding(
-            code=finding.code,
-            severity=finding.severity,
-            message=f"{words_of(each.fixed)}: {finding.message}",
-            evidence=finding.evidence,
-            hint=finding.hint,
-        )
+        replace(finding, message=f"{words_of(each.fixed)}: {finding.message}")
         for each in grid.sweeps
         for finding in each.sweep.findings
     )
