@@ -4,7 +4,8 @@
     python benchmarks/measuring_load.py --processes 20 --append load.jsonl --seconds 100   # again until complete
 
 Each fresh process measures one operation with Referee's defaults, and after it with torch.utils.benchmark, timeit and
-pytest-benchmark. The reference is the median of the quiet floors. States are taken in turn, so that all see the same
+pytest-benchmark. It lies where `referee bench` lies (always at the same addresses; `--layout random`: as the system
+draws them). The reference is the median of the quiet floors. States are taken in turn, so that all see the same
 minutes.
 """
 
@@ -55,8 +56,11 @@ SHARED: dict[str, Any] = {}
 """What pytest-benchmark's test times: it runs in this process, on the same step as the others."""
 
 
-def child(operation: str) -> None:
-    """Measure once and print the figures as JSON."""
+def child(operation: str, *, layout: str) -> None:
+    """Measure once, placed as the command would be, and print the figures as JSON."""
+    from referee.cli.layout import fix_layout
+
+    fix_layout(["bench", "--layout", layout])
     import torch
 
     import referee.bench.measure
@@ -74,6 +78,7 @@ def child(operation: str) -> None:
                 "median": found.median_ns,
                 "codes": [finding.code for finding in found.findings],
                 "clean": sum(found.clean) / len(found.clean),
+                "layout": found.provenance.value("method.address_layout"),
                 "wall": wall,
                 **other_harnesses(step),
             }
@@ -127,33 +132,37 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--ops", default="add,linear")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--layout", choices=("fixed", "random"), default="fixed", help="addresses of the processes")
     add_slice_arguments(parser)
     options = parser.parse_args()
     if options.child:
-        child(options.child)
+        child(options.child, layout=options.layout)
         return
     store, operations, states = Store(options.append), options.ops.split(","), options.states.split(",")
     if not options.table:
         print(machine())
-        run(store, operations, states, processes=options.processes, slice_=Slice(options.seconds))
+        run(store, operations, states, options)
     for operation in operations:
-        report(operation, {state: store.of(op=operation, state=state) for state in states})
+        report(operation, {state: store.of(op=operation, state=state, layout=options.layout) for state in states})
 
 
-def run(store: Store, operations: list[str], states: list[str], *, processes: int, slice_: Slice) -> None:
+def run(store: Store, operations: list[str], states: list[str], options: argparse.Namespace) -> None:
     """Fresh processes, operations and states in turn, until each case has as many as wanted or the slice is over."""
-    for turn in range(processes):
+    slice_ = Slice(options.seconds)
+    for turn in range(options.processes):
         for operation in operations:
             for state in states:
-                if len(store.of(op=operation, state=state)) > turn:
+                if len(store.of(op=operation, state=state, layout=options.layout)) > turn:
                     continue
                 if slice_.over(next_s=_CHILD_S):
                     return
+                words = [sys.executable, __file__, "--child", operation, "--layout", options.layout]
                 with busy(STATES[state]):
-                    done = subprocess.run(
-                        [sys.executable, __file__, "--child", operation], capture_output=True, text=True, check=True
-                    )
-                store.add(op=operation, state=state, **json.loads(done.stdout.splitlines()[-1]))
+                    done = subprocess.run(words, capture_output=True, text=True, check=True)
+                found = json.loads(done.stdout.splitlines()[-1])
+                if found["layout"] != options.layout:
+                    raise SystemExit(f"This system gives {found['layout']} addresses: add --layout {found['layout']}.")
+                store.add(op=operation, state=state, **found)
 
 
 def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:

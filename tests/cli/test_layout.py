@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from referee.cli.layout import settings, takes_operator
+from referee.cli.layout import settings, takes_operator, wanted_layout
+from referee.cli.main import main
 
 
 @pytest.mark.parametrize(
@@ -24,8 +26,37 @@ from referee.cli.layout import settings, takes_operator
         ([], False),
     ],
 )
-def test_only_an_operator_is_timed_in_a_fixed_place(words: list[str], expected: bool) -> None:
+def test_only_an_operator_gets_hashing_and_pages_of_its_own(words: list[str], expected: bool) -> None:
     assert takes_operator(words) is expected
+    assert ("PYTHONHASHSEED" in settings({}, words)) is expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["anatomy", "aten.add.Tensor"], "fixed"),
+        (["anatomy", "steps.py:train"], None),
+        (["bench", "steps.py:train"], "fixed"),
+        (["bench", "steps.py:train", "--layout", "random"], "random"),
+        (["bench", "--layout=random", "steps.py:train"], "random"),
+        (["bench", "--lay=random", "steps.py:train"], "random"),
+        (["bench", "--layout", "random", "steps.py:train", "--layout", "fixed"], "fixed"),
+        (["bench", "steps.py:train", "--layout"], "fixed"),
+        (["sweep", "steps.py:train", "--values", "1,2"], "fixed"),
+        (["verify", "result.json"], "fixed"),
+        (["compare", "a.py:f", "b.py:f"], "fixed"),
+        (["compare", "a.py:f", "b.py:f", "--processes", "5"], None),
+        (["compare", "a.py:f", "b.py:f", "--proc=5"], None),
+        (["compare", "a.py:f", "--revisions", "HEAD~1", "HEAD"], None),
+        (["trace", "t.json"], None),
+        (["--version"], None),
+        ([], None),
+    ],
+)
+def test_what_is_measured_here_lies_in_a_fixed_place_unless_told_otherwise(
+    words: list[str], expected: str | None
+) -> None:
+    assert wanted_layout(words) == expected
 
 
 def test_what_the_user_has_set_stays_and_large_tensors_keep_their_pages() -> None:
@@ -46,7 +77,12 @@ print(open("/proc/self/personality").read().strip(), id(object()), hash("a word"
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not Path("/proc/self/personality").exists(), reason="Linux alone")
+linux_alone = pytest.mark.skipif(
+    sys.platform != "linux" or not Path("/proc/self/personality").exists(), reason="Linux alone"
+)
+
+
+@linux_alone
 def test_two_processes_lie_in_the_same_place_and_hand_nothing_on() -> None:
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONHASHSEED", "GLIBC_TUNABLES")
@@ -59,6 +95,36 @@ def test_two_processes_lie_in_the_same_place_and_hand_nothing_on() -> None:
         pytest.skip("this system does not let a process fix its addresses")
     assert first.stdout == second.stdout
     assert first.stdout.strip().endswith("[]")
+
+
+@linux_alone
+def test_the_record_says_where_the_process_lay_and_children_draw_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    step = tmp_path / "steps.py"
+    step.write_text("import torch\nX = torch.ones(4)\n\ndef step():\n    return X + X\n")
+
+    def layouts(command: str, *words: str) -> set[object]:
+        out = tmp_path / "out.json"
+        words = (command, f"{step}:step", *words, "--budget", "100ms", "--no-progress", "--json", str(out))
+        done = subprocess.run([sys.executable, "-m", "referee", *words], capture_output=True, text=True)
+        assert done.returncode in (0, 3), done.stderr
+        record = json.loads(out.read_text())
+        found = [record, *record.get("sides", [])]
+        return {one["provenance"]["method"].get("address_layout") for one in found if "provenance" in one}
+
+    assert layouts("bench", "--layout", "random") == {"random"}
+    if layouts("bench") != {"fixed"}:
+        pytest.skip("this system does not let a process fix its addresses")
+    assert layouts("compare", f"{step}:step") == {"fixed"}
+    assert layouts("compare", f"{step}:step", "--processes", "4") == {"random"}
+
+
+def test_addresses_that_are_not_to_be_had_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("referee.device.layout.address_layout", lambda: "random")
+    assert main(["bench", "--stmt", "1 + 1", "--layout", "fixed"]) == 2
+    assert "--layout fixed is not to be had" in capsys.readouterr().err
 
 
 _LOADS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from referee.anatomy.arguments import Arguments
@@ -15,7 +14,7 @@ from referee.device.protocol import Device
 from referee.device.provenance import MachineMark, collect
 from referee.records.anatomy import Anatomy, Stage, Tape
 from referee.records.finding import Finding, Scalar
-from referee.records.provenance import NOT_READ, Provenance, TensorSpec
+from referee.records.provenance import Provenance, TensorSpec
 from referee.units import format_frac, format_ns
 
 
@@ -114,7 +113,6 @@ def _provenance(request: Request, subject: Subject, *, device: Device, before: M
             "budget_ns": request.budget_ns,
             "input_fill": "uniform, 0.25 to 1",
             "cache_state": "warm",
-            "address_layout": address_layout(),
             "gc": "disabled in the timed window",
             "statistic": "differences of lower quartiles of clean blocks, each stage a pair of its own",
             "target": subject.operator.dotted,
@@ -122,19 +120,6 @@ def _provenance(request: Request, subject: Subject, *, device: Device, before: M
         before=before,
         switches={"grad_mode": request.mode.replace("inference", "inference_mode")},
     )
-
-
-_NO_RANDOM_ADDRESSES = 0x0040000
-"""``ADDR_NO_RANDOMIZE`` of <sys/personality.h>."""
-
-
-def address_layout() -> str:
-    """Whether this process was placed in memory at random, which moves a small operator's time by some percent."""
-    try:
-        personality = int(Path("/proc/self/personality").read_text(), 16)
-    except (OSError, ValueError):
-        return NOT_READ
-    return "fixed" if personality & _NO_RANDOM_ADDRESSES else "random"
 
 
 def _remainder(whole: Cost, parts: list[Cost]) -> tuple[float, float, float]:

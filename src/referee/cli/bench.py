@@ -6,7 +6,9 @@ import argparse
 
 from referee.cli.live import (
     add_budget_argument,
+    add_layout_argument,
     add_target_arguments,
+    check_layout,
     measure_target,
     meet,
     open_live,
@@ -35,12 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show that the work ran, on steps built anew (default: where that is quick, and on lazy devices)",
     )
     parser.add_argument("--selftest", action="store_true", help="time an empty callable and spins of known length")
+    add_layout_argument(parser)
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Load, watch once, measure, show."""
     check_output_arguments(args)
+    check_layout(args)
     budget_ns = parse_budget_ns(args)
     if args.selftest:
         return selftest(args)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from referee.cli.live import (
     add_budget_argument,
+    add_layout_argument,
     add_target_options,
+    check_layout,
     load_spec,
     open_on,
     parse_budget_ns,
@@ -21,6 +23,7 @@ from referee.cli.live import (
 )
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.progress import Progress
+from referee.device.layout import address_layout
 from referee.errors import CannotTell, OptionError
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--fail-on", choices=("slower", "faster"), help="status 1 if any candidate is that against A")
     add_budget_argument(parser, default="1s", what="of the interleaved part (of each process with --processes)")
+    add_layout_argument(parser)
     add_output_arguments(parser)
 
 
@@ -73,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.revisions or args.processes:
         comparison = compare_in_processes(args)
     else:
+        check_layout(args)
         comparison = compare_here(args, budget_ns=budget_ns)
     deliver(comparison, args)
     answers = {pair.answer for pair in comparison.pairs}
@@ -226,6 +231,9 @@ def bench_command(args: argparse.Namespace, target: str, **overrides: str) -> li
     values = {"batch_size": args.batch_size, "dtype": args.dtype, **parse_params(args), **overrides}
     command = [sys.executable, "-m", "referee", "bench", target, "--json", "-", "--no-progress", "--no-prove"]
     command += ["--device", args.device, "--budget", args.budget]
+    layout = args.layout or address_layout()
+    if layout is not None:  # unless told otherwise each process is placed anew, and the interval is over layouts too
+        command += ["--layout", layout]
     threads = values.pop("threads", args.threads)
     if threads:
         command += ["--threads", str(threads)]

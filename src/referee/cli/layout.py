@@ -1,9 +1,14 @@
-"""Where in memory does this process lie? Always in the same place, where some tens of nanoseconds are to be told apart.
+"""Where in memory does a command that measures lie? Always in the same place, unless told otherwise.
 
 The system gives each process other addresses. Which branches and cache lines share a place then differs from run to
-run, and with it a small operator's time: two fresh processes differed by 1 to 3 % (standard deviation of ten, 1.6 µs)
-and single stages by up to 30 ns, however long each of them measured. With addresses and hashing fixed and small memory
-on large pages it was 0.5 % and 6 ns. So the command starts itself again, once, before anything large is loaded.
+run, and with it a small operator's time, however long one measures (:mod:`referee.device.layout`). A number that is to
+be published, or held against another, should not carry that draw: the command starts itself again, once, before
+anything large is loaded, and the record says so. It is one layout of many; ``compare --processes`` draws a new one for
+each process, and its interval is over them.
+
+Where tens of nanoseconds are told apart, in the stages of one operator, hashing is fixed too, and small memory lies on
+large pages: two fresh processes differed by up to 30 ns a stage without that, and by 6 ns with it. A step that is
+measured keeps the memory that it has elsewhere.
 
 Loading torch is most of what such a command takes. The collector walks its objects again and again meanwhile, and once
 more when the process ends, without finding any: it is kept from them, which saves 0.35 s of 2.3 s.
@@ -19,11 +24,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-_NO_RANDOM_ADDRESSES = 0x0040000
-"""``ADDR_NO_RANDOMIZE`` of <sys/personality.h>."""
+from referee.device.layout import Layout, ask_for_layout
 
-_READ_ONLY = 0xFFFFFFFF
-"""Asks ``personality`` for the present value."""
+_MEASURING = frozenset({"bench", "sweep", "compare", "verify"})
+"""Commands that measure the user's own code, in this process."""
+
+_PROCESSES = ("--processes", "--revisions")
+"""With these ``compare`` measures in processes of its own, each of which is told its layout."""
 
 _MARK = "REFEREE_LAYOUT"
 """Set for the new start alone: which of :data:`_SETTINGS` were added for it."""
@@ -36,7 +43,7 @@ _LARGE = 1 << 17
 
 
 def fix_layout(words: Sequence[str]) -> None:
-    """Start the command again with fixed addresses if it takes an operator apart; returns where that is not needed.
+    """Start the command again at the addresses that it wants; returns where that is not needed, or not to be had.
 
     ``words`` are those behind the program's name. Where the system refuses (other systems than Linux, some containers)
     the command goes on as it is; the record says which it was.
@@ -44,10 +51,25 @@ def fix_layout(words: Sequence[str]) -> None:
     if _MARK in os.environ:
         _restore()
         return
-    if sys.platform != "linux" or not takes_operator(words) or not _fix_addresses():
-        return
-    environment = settings(os.environ, words)
-    os.execve(sys.executable, sys.orig_argv, environment)
+    layout = wanted_layout(words)
+    if layout is not None and ask_for_layout(layout):
+        os.execve(sys.executable, sys.orig_argv, settings(os.environ, words))
+
+
+def wanted_layout(words: Sequence[str]) -> Layout | None:
+    """At which addresses a command line wants to measure; ``None`` where it does not matter, or nothing is measured."""
+    if takes_operator(words):
+        return "fixed"
+    if not _MEASURING.intersection(words[:1]) or any(is_option(word, _PROCESSES) for word in words):
+        return None
+    stated = _values(words, "--layout")
+    return "random" if stated[-1:] == ["random"] else "fixed"
+
+
+def is_option(word: str, names: Sequence[str]) -> bool:
+    """Whether a word of the command line is one of the options, alone or with its value, in full or shortened."""
+    flag = word.partition("=")[0]
+    return len(flag) > len("--") and any(name.startswith(flag) for name in names)
 
 
 def load_torch_once() -> None:
@@ -78,16 +100,17 @@ def takes_operator(words: Sequence[str]) -> bool:
 
 def settings(environment: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
     """The environment for the new start; what the user has set stays."""
-    wanted = dict(_SETTINGS)
-    if any(prod(map(int, re.findall(r"\d+", shape))) > _LARGE for shape in _shapes(words)):
-        del wanted["GLIBC_TUNABLES"]
+    wanted = dict(_SETTINGS) if takes_operator(words) else {}
+    if any(prod(map(int, re.findall(r"\d+", shape))) > _LARGE for shape in _values(words, "--shape")):
+        wanted.pop("GLIBC_TUNABLES", None)
     added = {name: value for name, value in wanted.items() if name not in environment}
     return {**environment, **added, _MARK: ",".join(added)}
 
 
-def _shapes(words: Sequence[str]) -> list[str]:
-    following = [after for word, after in pairwise(words) if word == "--shape"]
-    return following + [word for word in words if word.startswith("--shape=")]
+def _values(words: Sequence[str], option: str) -> list[str]:
+    """What is stated for an option, ``--option VALUE`` or ``--option=VALUE``, in order."""
+    pairs = pairwise([*words, ""])
+    return [after if word == option else word.partition("=")[2] for word, after in pairs if is_option(word, (option,))]
 
 
 def _restore() -> None:
@@ -95,18 +118,3 @@ def _restore() -> None:
     for name in os.environ.pop(_MARK).split(","):
         if name in _SETTINGS:
             os.environ.pop(name, None)
-
-
-def _fix_addresses() -> bool:
-    """Ask the system not to place what is started next at random; whether it agreed, and it was not so already."""
-    import ctypes
-
-    try:
-        personality = ctypes.CDLL(None).personality
-    except (OSError, AttributeError):
-        return False
-    personality.argtypes, personality.restype = [ctypes.c_ulong], ctypes.c_int
-    now = personality(_READ_ONLY)
-    if now < 0 or now & _NO_RANDOM_ADDRESSES:
-        return False
-    return bool(personality(now | _NO_RANDOM_ADDRESSES) >= 0)

@@ -56,6 +56,29 @@ def add_budget_argument(parser: argparse.ArgumentParser, *, default: str, what: 
     )
 
 
+def add_layout_argument(parser: argparse.ArgumentParser) -> None:
+    """``--layout``: at which addresses the process lies; the command has been started there before this is read."""
+    parser.add_argument(
+        "--layout",
+        choices=("fixed", "random"),
+        help="addresses of the process: the same in every run, or drawn anew by the system, which moves a call of a"
+        " microsecond by some percent (default: fixed, where the system allows it)",
+    )
+
+
+def check_layout(args: argparse.Namespace) -> None:
+    """Raise one sentence where the addresses that were asked for were not to be had."""
+    from referee.device.layout import address_layout
+
+    found = address_layout()
+    if args.layout is not None and args.layout != found:
+        raise OptionError(
+            f"--layout {args.layout} is not to be had: this process lies at {found or 'unknown'} addresses, and only "
+            "the command `referee`, on Linux, can start itself again at others.",
+            hint="Leave --layout out.",
+        )
+
+
 def parse_budget_ns(args: argparse.Namespace) -> int:
     """The budget in nanoseconds."""
     try:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from referee.cli.live import (
     add_budget_argument,
+    add_layout_argument,
     add_target_arguments,
     build_at,
+    check_layout,
     load_one,
     open_device,
     parse_budget_ns,
@@ -62,12 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_plot_argument(parser, what="time over the parameter")
     add_budget_argument(parser, default="1s", what="at each value")
+    add_layout_argument(parser)
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Load, measure at each value, fit, show."""
     check_output_arguments(args)
+    check_layout(args)
     check_plot(args.plot)
     values = parse_values(args.values)
     budget_ns = parse_budget_ns(args)

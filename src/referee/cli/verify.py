@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from referee.cli.live import measure_target, meet, require_torch
+from referee.cli.live import add_layout_argument, check_layout, measure_target, meet, require_torch
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.progress import Progress
 from referee.errors import CannotTell, OptionError
@@ -19,12 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ignore", action="append", default=[], metavar="KEY", help="a provenance key that may differ: chip.model"
     )
+    add_layout_argument(parser)
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Read, load the same target, measure by the same plan, hold the two against each other."""
     check_output_arguments(args)
+    check_layout(args)
     from referee.bench.verify import TOLERANCE_FRAC, device_of, parameters_of, plan_of, target_of, verify
     from referee.records.measurement import Measurement
     from referee.records.provenance import check_keys

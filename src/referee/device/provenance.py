@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from referee.device.chip import read_chip, read_machine_state, throttled_periods
+from referee.device.layout import address_layout
 from referee.device.protocol import Device
 from referee.device.repository import read_repository
 from referee.device.switches import read_software, read_switches, read_threads
@@ -62,19 +63,24 @@ def collect(
 ) -> Provenance:
     """The provenance of a number measured on ``device`` just now.
 
-    ``method`` must hold ``clock``; ``timer`` and ``target`` are filled in here. ``before`` is the mark set before the
-    measurement; without it the state is read now and throttling is not known. ``switches`` adds to or replaces what is
-    read on this thread (what was observed *inside* the step: autocast site, compilation). Raises
+    ``method`` must hold ``clock``; ``timer``, ``address_layout`` and ``target`` are filled in here. ``before`` is the
+    mark set before the measurement; without it the state is read now and throttling is not known. ``switches`` adds to
+    or replaces what is read on this thread (what was observed *inside* the step: autocast site, compilation). Raises
     :class:`~referee.errors.ProvenanceError` for keys that the registry does not list.
     """
     mark = before if before is not None else mark_machine()
-    given = {"timer": _timer(), **({"target": target.name} if target is not None else {}), **method}
+    given: dict[str, Scalar] = {"timer": _timer()}
+    layout = address_layout()
+    if layout is not None:
+        given["address_layout"] = layout
+    if target is not None:
+        given["target"] = target.name
     return Provenance(
         dtype=dtype,
         shapes=tuple(shapes),
         chip={**read_chip(), **read_threads()},
         accelerator=device.describe(),
-        method=given,
+        method={**given, **method},
         software={**read_software(), **read_repository(target.source_file if target is not None else None)},
         switches={**read_switches(device.name.partition(":")[0]), **(switches or {})},
         machine_state={**mark.state, "time_utc": mark.time_utc, **_throttled(before)},
