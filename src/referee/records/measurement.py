@@ -49,7 +49,8 @@ class Measurement(Shown):
     """A number with everything needed to believe it (schema ``referee.measurement/1``).
 
     ``median_ns`` is ``None`` when a fatal finding forbids a headline number; the samples are kept all the same.
-    ``samples_ns`` are per-call times, one per block; ``clean`` marks those blocks in which nothing preempted us.
+    ``samples_ns`` are per-call times, one per block; ``clean`` marks those in which nothing preempted us, nor
+    just before them.
     ``naive_ns`` is what a timer that does not wait would have claimed.
     """
 

@@ -227,7 +227,7 @@ def _stages(measurement: Measurement) -> tuple[Block, ...]:
 
 def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
     dirty = sum(not clean for clean in measurement.clean)
-    preempted = f"{plural(dirty, 'block')} preempted" if dirty else "none preempted"
+    preempted = f"{plural(dirty, 'block')} preempted or just behind one" if dirty else "none preempted"
     known = measurement.median_ns is not None
     spread = (
         Fact(label="Median", value=median_words(measurement), note=interval_words(measurement)),
@@ -309,7 +309,7 @@ def _samples(measurement: Measurement) -> tuple[Block, ...]:
     clean = measurement.clean if len(measurement.clean) == len(measurement.samples_ns) else ()
     groups: dict[str, list[Point]] = {}
     for x, y in numbered:
-        name = ("clean block" if clean[int(x) - 1] else "preempted block") if clean else "block"
+        name = ("clean block" if clean[int(x) - 1] else "preempted, or just behind one") if clean else "block"
         groups.setdefault(name, []).append((x, y))
     curves = []
     for name, points in groups.items():
