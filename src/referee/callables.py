@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,14 +78,13 @@ def meet_step(device: str | None, step: Step, args: Sequence[Any]) -> tuple[Devi
 
 
 def refuse_unstarted(output: object) -> None:
-    """Refuse a coroutine or a generator, whose work has not begun when the call returns."""
-    if inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
-        kind = "generator" if inspect.isgenerator(output) else "coroutine"
-        with suppress(AttributeError):
-            output.close()  # type: ignore[union-attr]  # quietens "was never awaited"
-        raise OptionError(
-            f"The callable returns a {kind}, whose work has not begun.", hint="Let it return the finished result."
-        )
+    """Refuse what is not finished when the call returns: a coroutine, a generator, a future."""
+    from referee.device.pending import pending
+
+    found = pending(output)
+    if found is not None:
+        words, mend = found
+        raise OptionError(f"The callable returns {words}.", hint=mend)
 
 
 def _held(step: Step) -> tuple[object, ...]:
@@ -113,7 +111,7 @@ def _lives_on(value: object) -> str | None:
     if torch is None:
         return None
     tensors = find_leaves(value, torch.Tensor)
-    return next((str(t.device) for t in tensors if not t.is_cpu), "cpu" if tensors else None)
+    return next((str(t.device) for t in tensors if t.device.type not in ("cpu", "meta")), "cpu" if tensors else None)
 
 
 def observe_since(before: State, step: Step, device: Device) -> Observation:
@@ -199,30 +197,27 @@ class Maker:
 def meet_candidates(
     named: Sequence[tuple[str, Callable[..., object]]], args: Sequence[Any], *, device: str | None
 ) -> tuple[list[Candidate], Device]:
-    """The sides of a comparison, met, and the device (the first side's, unless named).
+    """The sides of a comparison, met, each on its own device unless one is named, and the device of the first.
 
     The switches that a side sets are kept with it, and not left to the next one.
     """
     from referee.bench.sides import Candidate
-    from referee.bench.warmup import first_call
     from referee.device.state import kept_state, read_state
 
-    opened: Device | None = None
+    opened: dict[str, Device] = {}
     sides: list[Candidate] = []
     for name, f in named:
         step = functools.partial(f, *args)
         with kept_state() as session:
-            if opened is None:
-                opened, first = meet_step(device, step, args)
-            else:
-                first = first_call(step, device=opened)
-                refuse_unstarted(first.output)
-            seen = observe_since(session, step, opened)
+            own, first = meet_step(device, step, args)
+            own = opened.setdefault(own.name, own)
+            seen = observe_since(session, step, own)
             side = Candidate(
                 name=name,
                 step=step,
-                first=replace(first, output=None),
+                first=first,
                 observation=seen,
+                device=own,
                 method=seen.method,
                 switches=seen.switches,
                 findings=seen.findings,
@@ -230,9 +225,7 @@ def meet_candidates(
                 fresh=twin_of(f, args, {}),
             )
         sides.append(side)
-    if opened is None:
-        raise OptionError("A comparison needs two candidates.")
-    return sides, opened
+    return sides, next(iter(opened.values()))
 
 
 def twin_of(f: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Step] | None:

@@ -358,3 +358,41 @@ def test_a_result_in_the_place_of_a_function_is_told() -> None:
 def test_rotating_what_takes_too_many_copies_is_refused_at_once() -> None:
     with pytest.raises(OptionError, match="copies, more than"):
         referee.bench(torch.add, torch.randn(8), torch.randn(8), cache="rotated", budget=SHORT)
+
+
+def test_a_step_on_meta_tensors_has_no_number() -> None:
+    x = torch.randn(8, 8, device="meta")
+    found = referee.bench(torch.mm, x, x, budget=SHORT)
+    assert found.median_ns is None
+    assert "work-did-not-run" in {f.code for f in found.findings}
+    compared = referee.compare(("data", lambda: torch.ones(8) + 1), ("shapes", lambda: x + 1), budget=SHORT)
+    assert compared.answer == "cannot-tell"
+    assert "meta device" in compared.why
+
+
+def test_sides_on_different_devices_are_not_compared_unasked() -> None:
+    pytest.importorskip("torch._lazy.ts_backend")
+    from referee.device.registry import open_device
+
+    open_device("lazy")
+    here, lazy = torch.randn(16, 16), torch.randn(16, 16).to("lazy")
+    sides = (("here", lambda: here @ here), ("lazy", lambda: lazy @ lazy))
+    for order in (sides, sides[::-1]):
+        found = referee.compare(*order, budget=SHORT)
+        assert found.answer == "cannot-tell"
+        assert {"accelerator.name", "method.settle"} == {d.path for d in found.pairs[0].differences}
+        assert {side.name: side.provenance.accelerator is not None for side in found.sides} == {
+            "here": False,
+            "lazy": True,
+        }
+
+
+def test_the_device_that_was_asked_for_and_takes_no_part_is_told() -> None:
+    from referee.device.registry import open_device
+
+    open_device("lazy")
+    x = torch.randn(8, 8)
+    found = referee.bench(torch.mm, x, x, device="lazy", budget=SHORT, prove=False)
+    (finding,) = [f for f in found.findings if f.code == "computes-elsewhere"]
+    assert finding.severity == "warning"
+    assert found.provenance.accelerator is None

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import pytest
@@ -28,6 +28,7 @@ class Observed:
     dtype: str = "float32"
     shapes: Sequence[TensorSpec] = ()
     findings: tuple[Finding, ...] = field(default_factory=tuple)
+    devices: tuple[str, ...] = ()
 
 
 def candidate(device: FakeDevice, name: str, *, host_us: float = 5, device_us: float = 20, **more: object) -> Candidate:
@@ -289,3 +290,27 @@ def test_the_order_of_quads_is_its_own_mirror_image() -> None:
     turn = "".join(calls[start : start + 24])
     mirrored = turn.translate(str.maketrans("ab", "ba"))
     assert turn[12:] + turn[:12] == mirrored
+
+
+def test_each_side_is_awaited_on_its_own_device_and_states_it() -> None:
+    clock = VirtualClock()
+    cpu, away = FakeSync(clock=clock), FakeAsync(clock=clock)
+    sides = [candidate(cpu, "here"), replace(candidate(away, "away"), device=away)]
+    refused = compare(sides, device=cpu, plan=PLAN)
+    assert refused.answer == "cannot-tell"
+    assert "accelerator.name: none, the CPU alone against virtual asynchronous device" in refused.why
+    assert [side.provenance.accelerator is None for side in refused.sides] == [True, False]
+    allowed = compare(sides, device=cpu, plan=PLAN, ignoring=["accelerator", "method.settle"])
+    assert allowed.answer == "faster"
+    assert allowed.ratio == pytest.approx(20 / 25, rel=0.05)
+
+
+def test_a_device_that_takes_no_part_in_a_side_is_not_stated_of_it() -> None:
+    device = FakeAsync(name="fake-async")
+    sides = [
+        candidate(device, "on it", observation=Observed(devices=("fake-async",))),
+        candidate(device, "not on it", observation=Observed(devices=("cpu",))),
+    ]
+    found = compare(sides, device=device, plan=PLAN)
+    assert [d.path for d in found.pairs[0].differences] == ["accelerator.name"]
+    assert found.sides[1].provenance.accelerator is None

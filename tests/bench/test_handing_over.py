@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from referee.bench.measure import measure, settle_words
+from referee.bench.measure import measure
 from referee.bench.plan import Plan
+from referee.bench.settling import settle_words
 from referee.device.fake import FakeLazy
 from referee.units import NS_PER_MS
 

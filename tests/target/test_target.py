@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Literal
@@ -321,3 +323,17 @@ def test_loading_a_target_loads_no_torch(write: Any) -> None:
     code = f"import sys; from referee.target import load_target; load_target({spec!r}); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_step_whose_data_end_is_one_sentence_through_any_context(write: Any) -> None:
+    """Contexts made of generators take a StopIteration, and what came of it, for their own end."""
+    target = load_target(f"{write('it = iter([1])' + chr(10) + 'def step(): return next(it)')}:step")
+
+    @contextmanager
+    def stage() -> Iterator[None]:
+        yield
+
+    told = pytest.raises(StepError, match=r"raised StopIteration at .*steps\.py:2")
+    with told as caught, stage(), step_errors(target.name), stage():
+        target.step()
+    assert "begin again when its data end" in caught.value.hint

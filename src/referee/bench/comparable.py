@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from referee.bench.calibrate import Overhead
+from referee.bench.calibrate import Overhead, measure_overhead
 from referee.bench.guards import check_counters
 from referee.bench.loop import run_block
 from referee.bench.plan import Plan, ProgressCallback
@@ -21,7 +21,7 @@ from referee.device.protocol import Device
 from referee.device.provenance import MachineMark
 from referee.device.state import kept_state, restore
 from referee.records.finding import Finding
-from referee.records.provenance import NOT_READ, Difference, Provenance, differences
+from referee.records.provenance import NOT_READ, Difference, Provenance, differences, ignoring_path
 
 _PROVED_CALL_FRAC = 0.005
 """Longer calls than this share of the budget are not proved to run: that takes a hundred of them, on each side."""
@@ -35,18 +35,21 @@ def make_ready(
     *,
     device: Device,
     plan: Plan,
-    overhead: Overhead,
     before: MachineMark,
     progress: ProgressCallback,
 ) -> list[Ready]:
-    """Each candidate warm, with what is wrong with it alone, under the switches of its own."""
-    ready = []
+    """Each candidate warm on its own device, with what is wrong with it alone, under the switches of its own."""
+    ready: list[Ready] = []
+    overheads: dict[int, Overhead] = {}
     with kept_state() as session:
         for candidate in candidates:
             if candidate.state is not None:
                 candidate.state.put()
-            side = prepare(candidate, device=device, plan=plan, overhead=overhead, before=before, progress=progress)
-            side.faults = (*side.faults, *_faults(side, device=device, plan=plan))
+            where = candidate.device or device
+            overhead = overheads[id(where)] if id(where) in overheads else measure_overhead(where)
+            overheads[id(where)] = overhead
+            side = prepare(candidate, device=where, plan=plan, overhead=overhead, before=before, progress=progress)
+            side.faults = (*side.faults, *_faults(side, plan=plan))
             ready.append(side)
             restore(session)
     _give_switches(ready)
@@ -63,8 +66,9 @@ def _give_switches(ready: Sequence[Ready]) -> None:
         side.switched, side.primed = tuple(sorted(paths)), True
 
 
-def _faults(side: Ready, *, device: Device, plan: Plan) -> tuple[Finding, ...]:
+def _faults(side: Ready, *, plan: Plan) -> tuple[Finding, ...]:
     """Does this side compile at every call, or does its work not run?"""
+    device = side.device
     before = device.counters()
     run_block(side.candidate.step, device=device, calls=side.calls)
     moved = {name: by for name, by in moved_counters(before, device.counters()).items() if is_compilation(name)}
@@ -100,15 +104,21 @@ def what_differs(a: Provenance, b: Provenance, *, ignoring: Collection[str]) -> 
 def findings_of(ready: Sequence[Ready], *, ignoring: Collection[str]) -> list[Finding]:
     """What was found of each side alone, by its name; a switch that a side sets while it runs forbids the answer."""
     return [
-        _of_side(finding, side.candidate.name, ignoring=ignoring)
+        _judged(of_side(finding, side.candidate.name), ignoring=ignoring)
         for side in ready
         for finding in (*side.faults, *side.candidate.findings)
     ]
 
 
-def _of_side(finding: Finding, name: str, *, ignoring: Collection[str]) -> Finding:
-    named = replace(finding, message=f"{name}: {finding.message}", evidence={"side": name, **finding.evidence})
-    if finding.code == "switch-set" and any(path not in ignoring for path in finding.evidence):
+def of_side(finding: Finding, name: str) -> Finding:
+    """The finding with the name of the side that it is about."""
+    return replace(finding, message=f"{name}: {finding.message}", evidence={"side": name, **finding.evidence})
+
+
+def _judged(named: Finding, *, ignoring: Collection[str]) -> Finding:
+    """A switch that holds for the other side too forbids the answer, unless it is what may differ."""
+    switches = [path for path in named.evidence if path != "side"]
+    if named.code == "switch-set" and not all(ignoring_path(path, ignoring) for path in switches):
         return replace(
             named,
             severity="fatal",

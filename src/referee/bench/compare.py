@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Literal
 
-from referee.bench.calibrate import measure_overhead
-from referee.bench.comparable import findings_of, make_ready, what_differs, why_forbidden
+from referee.bench.beside import busy_beside, check_beside
+from referee.bench.comparable import findings_of, make_ready, of_side, what_differs, why_forbidden
 from referee.bench.guards import check_counters
+from referee.bench.kept import check_kept
 from referee.bench.loop import quiet_collector
 from referee.bench.plan import Plan, Progress, ProgressCallback, no_progress
 from referee.bench.sides import Candidate, Ready
@@ -97,17 +98,22 @@ def compare(
     check_keys(ignoring)
     mark = mark_machine()
     with quiet_collector():
-        overhead = measure_overhead(device)
-        ready = make_ready(candidates, device=device, plan=plan, overhead=overhead, before=mark, progress=progress)
+        ready = make_ready(candidates, device=device, plan=plan, before=mark, progress=progress)
         differing = [what_differs(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
         quads = _Quads(pairs=[[] for _ in ready[1:]])
         findings = [*findings_of(ready, ignoring=ignoring), *_not_comparable(ready, differing)]
-        before = device.counters()
+        devices = tuple({id(side.device): side.device for side in ready}.values())
+        before = [each.counters() for each in devices]
+        busy = busy_beside(device)
         if not fatal(tuple(findings)):
             with kept_state():
                 _take_quads(ready, quads, device=device, plan=plan, progress=progress)
-        moved = moved_counters(before, device.counters())
-    findings += check_counters(moved)
+        moved = [moved_counters(then, each.counters()) for then, each in zip(before, devices, strict=True)]
+    findings += check_beside(busy, busy_beside(device))
+    # Some counts are of the process: moved by the same, they are told once.
+    findings += check_counters({name: by for each in moved for name, by in each.items()})
+    for side in ready:
+        findings += _kept_by(side)
     return _record(ready, quads, plan=plan, name=name, differing=differing, findings=tuple(findings))
 
 
@@ -121,15 +127,15 @@ class _Quads:
     last: Ready | None = None
     """What was called last: the caches hold what belongs to it."""
 
-    def take(self, a: Ready, b: Ready, *, device: Device, mirrored: bool) -> tuple[QuadBlock, ...]:
+    def take(self, a: Ready, b: Ready, *, mirrored: bool) -> tuple[QuadBlock, ...]:
         """One more quad of ``a`` and ``b``: A B B A, or B A A B."""
         order: tuple[Literal["a", "b"], ...] = ("b", "a", "a", "b") if mirrored else ("a", "b", "b", "a")
         quad = []
         for name in order:
             side = a if name == "a" else b
-            side.take_over(self.last, device)
+            side.take_over(self.last)
             self.last = side
-            quad.append(side.block(device, side=name))
+            quad.append(side.block(side=name))
         return tuple(quad)
 
 
@@ -146,10 +152,10 @@ def _take_quads(
         for kind, mirrored in cycle(_ORDER):
             for index, other in enumerate(others):
                 if kind == "pair":
-                    quads.pairs[index].append(quads.take(first, other, device=device, mirrored=mirrored))
+                    quads.pairs[index].append(quads.take(first, other, mirrored=mirrored))
                 else:
                     itself = first if kind == "a" else other
-                    quads.aa.append(quads.take(itself, itself, device=device, mirrored=mirrored))
+                    quads.aa.append(quads.take(itself, itself, mirrored=mirrored))
             taken += kind == "pair"
             now_ns = device.now_ns()
             used = (now_ns - start_ns) / plan.budget_ns
@@ -306,6 +312,13 @@ def not_comparable(a: str, b: str, differing: Sequence[Difference]) -> Finding:
         evidence={"a": a, "b": b, **{d.path: f"{d.a} / {d.b}" for d in differing}},
         hint="Make these equal on both sides, or say that they are what is being compared.",
     )
+
+
+def _kept_by(side: Ready) -> tuple[Finding, ...]:
+    """What a side keeps from call to call, by its name."""
+    calls = side.warmup.calls + sum(block.calls for block in side.blocks)
+    kept = check_kept(side.candidate.observation, calls=calls)
+    return tuple(of_side(finding, side.candidate.name) for finding in kept)
 
 
 def _corrected(ready: Sequence[Ready]) -> tuple[Finding, ...]:

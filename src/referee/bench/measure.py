@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from referee.bench.beside import busy_beside, check_beside
 from referee.bench.calibrate import choose_calls, measure_overhead, with_settling
 from referee.bench.clocks import SideClocks, headline_alone, read_clocks
 from referee.bench.guards import (
@@ -21,11 +22,13 @@ from referee.bench.guards import (
     check_waiting,
     check_warmup,
 )
-from referee.bench.loop import cutting, quiet_collector, run_block
+from referee.bench.kept import check_kept
+from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.proof import proof_findings, prove
 from referee.bench.recompiled import name_change
 from referee.bench.sampling import Sampled, SeesProcess, take_samples
+from referee.bench.settling import settle_words
 from referee.bench.stopping import CUT_SHORT, rules_of
 from referee.bench.unrun import check_unrun
 from referee.bench.variation import check_variation, varies
@@ -40,18 +43,9 @@ from referee.stats.interval import median_interval
 from referee.stats.summary import summarise
 from referee.units import NS_PER_MS
 
-SETTLES: dict[Settling, str] = {
-    Settling.SYNCHRONOUS: "nothing to wait for; the last output's devices, once per block",
-    Settling.ASYNCHRONOUS: "every device of the last output and this one, once per block",
-    Settling.LAZY: "every output of the block materialised and awaited",
-}
-
-_HANDED_OVER = "each call's graph handed over, all of them awaited once per block"
-
 _CALIBRATION_FRAC = 0.15
 _PROVED_CALL_FRAC = 0.1
 """Longer calls are not proved, which takes a hundred of them: settled one by one, as they are, nothing escapes."""
-
 
 _MESSAGE_LENGTH = 200
 """A compiler's whole log does not fit into a finding."""
@@ -85,11 +79,6 @@ class _Timed:
     """The share of the headline's blocks in which this process neither computed nor waited for a processor."""
     spent_ns: int = 0
     """What all of it took, first-time costs apart."""
-
-
-def settle_words(device: Device) -> str:
-    """How a block on ``device`` is settled, as provenance says it."""
-    return SETTLES[device.settling] if cutting(device) is None else _HANDED_OVER
 
 
 def measure(
@@ -126,20 +115,24 @@ def measure(
     plan = Plan() if plan is None else plan
     before = mark_machine()
     with quiet_collector():
+        busy_before = busy_beside(device)
         start_ns = device.now_ns()
         timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
         timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
+        busy_after = busy_beside(device)
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh)
         quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
         proved = (*proved, *check_unrun(observation, device=device, prove=quick))
+        left = (*check_kept(observation, calls=_calls(timed)), *check_beside(busy_before, busy_after))
     provenance = collect(
         device,
         dtype="not read" if observation is None else observation.dtype,
         shapes=() if observation is None else tuple(observation.shapes),
-        method={**_method(timed, device=device, plan=plan), **_parameters(target), **(method or {})},
+        method={**_method(timed, device=device, plan=plan, seen=observation), **_parameters(target), **(method or {})},
         target=target,
         before=before,
         switches={**_casts(observation), **(switches or {})},
+        devices=getattr(observation, "devices", ()),
     )
     found = _record(
         timed,
@@ -147,7 +140,7 @@ def measure(
         plan=plan,
         device=device,
         provenance=provenance,
-        given=(*findings, *proved),
+        given=(*findings, *left, *proved),
         seen=observation,
     )
     return name_change(found, step=step, device=device)
@@ -252,6 +245,11 @@ def _prove(
         return (_raised(error, blocks=len(timed.main.blocks), where="on fresh inputs"),)
 
 
+def _calls(timed: _Timed) -> int:
+    """How many calls were made, those of the side clocks apart."""
+    return timed.warmed.record.calls + sum(block.calls for block in timed.main.blocks)
+
+
 def _synchronous(device: Device) -> bool:
     return device.settling is Settling.SYNCHRONOUS
 
@@ -281,13 +279,13 @@ def _casts(observation: Seen | None) -> dict[str, Scalar]:
     return {"casts_per_call": ", ".join(f"{count} {who}" for who, count in casts.items())} if casts else {}
 
 
-def _method(timed: _Timed, *, device: Device, plan: Plan) -> dict[str, Scalar]:
+def _method(timed: _Timed, *, device: Device, plan: Plan, seen: Seen | None) -> dict[str, Scalar]:
     warmup, main = timed.warmed.record, timed.main
     calls = main.blocks[0].calls
     ended = "steady" if warmup.steady else "limit reached"
     return {
         "clock": "settled_amortised",
-        "settle": settle_words(device),
+        "settle": settle_words(device, seen),
         "warmup": f"{ended} after {warmup.calls} calls",
         "calls_per_block": calls,
         "block_target_ns": plan.block_target_ns or device.block_target_ns,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from referee.bench.calibrate import Overhead, measure_overhead, with_settling
 from referee.bench.guards import check_counters
 from referee.bench.loop import Block, quiet_collector, run_block
-from referee.bench.measure import settle_words
 from referee.bench.plan import Plan, Progress, ProgressCallback, no_progress
 from referee.bench.sampling import MIN_CLEAN
+from referee.bench.settling import settle_words
 from referee.bench.sweep import Built
 from referee.bench.warmup import WarmedUp, moved_counters, warm_up
 from referee.device.protocol import Device
@@ -140,7 +140,7 @@ def _provenance(built: Built, *, device: Device, plan: Plan, warmed: WarmedUp, m
         shapes=() if seen is None else tuple(seen.shapes),
         method={
             "clock": "settled_per_call",
-            "settle": settle_words(device),
+            "settle": settle_words(device, seen),
             "warmup": f"{'steady' if warmed.record.steady else 'limit reached'} after {warmed.record.calls} calls",
             "calls_per_block": 1,
             "budget_ns": plan.budget_ns,
@@ -152,6 +152,7 @@ def _provenance(built: Built, *, device: Device, plan: Plan, warmed: WarmedUp, m
         target=built.target,
         before=mark,
         switches=built.switches,
+        devices=getattr(seen, "devices", ()),
     )
 
 

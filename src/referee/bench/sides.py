@@ -9,9 +9,10 @@ from typing import Literal
 from referee.bench.calibrate import Overhead, choose_calls, with_settling
 from referee.bench.guards import check_warmup
 from referee.bench.loop import Block, run_block
-from referee.bench.measure import Seen, settle_words
+from referee.bench.measure import Seen
 from referee.bench.plan import Plan, ProgressCallback, Step
 from referee.bench.sampling import KNOWN_STOLEN_FRAC, SLICE_NS, STOLEN_FRAC, SeesProcessor
+from referee.bench.settling import settle_words
 from referee.bench.variation import varies
 from referee.bench.warmup import FirstCall, warm_up
 from referee.device.protocol import Device, Settling
@@ -37,6 +38,8 @@ class Candidate:
     findings: tuple[Finding, ...] = ()
     state: State | None = None
     """The switches in force as its factory left them; ``None``: those of the session."""
+    device: Device | None = None
+    """Where it computes and is awaited; ``None``: on the device of the comparison."""
     fresh: Callable[[], Step] | None = None
     """Returns the step on inputs not used before, where that is quick: with it the work is proved to run."""
 
@@ -46,6 +49,8 @@ class Ready:
     """A candidate that is warm: how many calls make its block, our own cost, and its blocks so far."""
 
     candidate: Candidate
+    device: Device
+    """Where its blocks are awaited."""
     calls: int
     call_ns: int
     """Settled time of single calls at the end of the warm-up."""
@@ -73,27 +78,28 @@ class Ready:
         """Whether a block is one call, and that longer than a scheduler's slice."""
         return self.calls == 1 and self.call_ns > SLICE_NS
 
-    def take_over(self, last: Ready | None, device: Device) -> None:
+    def take_over(self, last: Ready | None) -> None:
         """Make this side the one whose blocks follow, after ``last``: its switches, and its data in the caches."""
         if last is self:
             return
         if self.switched and self.candidate.state is not None:
             self.candidate.state.put(self.switched)
         if last is None or self.switched or last.candidate.step is not self.candidate.step:
-            self.prime(device)
+            self.prime()
 
-    def prime(self, device: Device) -> None:
+    def prime(self) -> None:
         """Bring back into the caches what the other side pushed out."""
         if self.primed:
-            device.settle(self.candidate.step())
+            self.device.settle(self.candidate.step())
 
-    def block(self, device: Device, *, side: Literal["a", "b"]) -> QuadBlock:
+    def block(self, *, side: Literal["a", "b"]) -> QuadBlock:
         """One more block of this candidate as a part of a quad.
 
         Beside busy processes no call of many milliseconds is left in peace. What others had of it is then subtracted,
         where the kernel knows: with two and four busy processes 34 calls against 33 of a Linear(512, 512), 12 ms, read
         +3.0 % so, within the noise. Shorter blocks lose more by it than they gain: clean ones are there to choose from.
         """
+        device = self.device
         times = device.processor_times if self.subtracts and isinstance(device, SeesProcessor) else None
         block = run_block(self.candidate.step, device=device, calls=self.calls, times=times)
         self.blocks.append(block)
@@ -138,7 +144,7 @@ def prepare(
     seen = candidate.observation
     method: dict[str, Scalar] = {
         "clock": "settled_amortised",
-        "settle": settle_words(device),
+        "settle": settle_words(device, seen),
         "warmup": f"{'steady' if warmed.record.steady else 'limit reached'} after {warmed.record.calls} calls",
         "calls_per_block": calls,
         "block_target_ns": target_ns,
@@ -157,10 +163,12 @@ def prepare(
         target=candidate.target,
         before=before,
         switches=candidate.switches,
+        devices=getattr(seen, "devices", ()),
     )
     long = calls == 1 and warmed.one_ns > SLICE_NS
     return Ready(
         candidate=candidate,
+        device=device,
         calls=calls,
         call_ns=warmed.one_ns,
         varies=varying,

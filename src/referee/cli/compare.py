@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _THREADS_KEY = "chip.threads"
 _VARIED_KEYS = ("dtype", "shapes")
 """What may differ where a parameter of one target is what is compared: it may shape the inputs."""
+_DEVICE_KEYS = ("accelerator", "method.settle")
+"""What differs besides where devices are compared."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,11 +134,13 @@ def _candidate(name: str, load: Callable[[], Target], *, device: Device) -> Cand
 
     with kept_state():
         target = load()
-        known = meet(target, device=device)
+        own = _device_of(target, default=device)
+        known = meet(target, device=own)
         fresh = fresh_steps(target)
-        quick = is_quick(fresh, device=device)
+        quick = is_quick(fresh, device=own)
     return Candidate(
         name=name,
+        device=own,
         step=target.step,
         first=known.first,
         observation=known.seen,
@@ -147,6 +151,15 @@ def _candidate(name: str, load: Callable[[], Target], *, device: Device) -> Cand
         state=known.state,
         fresh=fresh if quick else None,
     )
+
+
+def _device_of(target: Target, *, default: Device) -> Device:
+    """Where this side is awaited: on the device that it was told, where that is another one than the others'."""
+    from referee.device.registry import open_device
+
+    told = str(target.values.get("device", default.name))
+    same = told == default.name or told == default.name.partition(":")[0]
+    return default if same else open_device(told)
 
 
 def title_of(names: Sequence[str]) -> str:
@@ -170,7 +183,11 @@ def _sides(args: argparse.Namespace) -> tuple[list[tuple[str, Callable[[], Targe
         target = load_spec(args, args.targets[0])
     if sets_threads(target, name):
         return [(f"threads={n}", partial(with_threads, target, n)) for n in values], (_THREADS_KEY,)
-    return [(f"{name}={value}", partial(target.rebuild, **{name: value})) for value in values], _VARIED_KEYS
+    return [(f"{name}={value}", partial(target.rebuild, **{name: value})) for value in values], _varied_keys(name)
+
+
+def _varied_keys(parameter: str) -> Sequence[str]:
+    return (*_VARIED_KEYS, *_DEVICE_KEYS) if parameter == "device" else _VARIED_KEYS
 
 
 def parse_vary(text: str) -> tuple[str, Sequence[str]]:
@@ -220,7 +237,7 @@ def _process_sides(args: argparse.Namespace) -> Iterator[tuple[list[ProcessSide]
                 ProcessSide(name=f"{name}={value}", command=bench_command(args, args.targets[0], **{name: value}))
                 for value in values
             ],
-            (_THREADS_KEY,) if name == "threads" else _VARIED_KEYS,
+            (_THREADS_KEY,) if name == "threads" else _varied_keys(name),
         )
         return
     yield [ProcessSide(name=target, command=bench_command(args, target)) for target in args.targets], ()

@@ -31,6 +31,8 @@ class Held:
     scalers: list[torch.amp.GradScaler] = field(default_factory=list)
     compiled: list[str] = field(default_factory=list)
     """Descriptions of compiled functions and modules."""
+    _sorted: set[int] = field(default_factory=set, repr=False)
+    """The identities of what stands in these lists: a step may hold a hundred thousand tensors."""
     _named: list[torch.Tensor] = field(default_factory=list, repr=False)
     """Keeps what :meth:`roles` names alive: a step drops its gradients, and their ids would name other tensors."""
 
@@ -101,7 +103,8 @@ def _sort(leaf: object, held: Held) -> None:
         (torch.amp.GradScaler, held.scalers),
     )
     for kind, place in places:
-        if isinstance(leaf, kind) and not any(leaf is there for there in place):
+        if isinstance(leaf, kind) and id(leaf) not in held._sorted:
+            held._sorted.add(id(leaf))
             place.append(leaf)
     if isinstance(leaf, torch.amp.GradScaler):
         for tensor in find_leaves(vars(leaf), torch.Tensor):

@@ -85,6 +85,13 @@ class HostClocked:
         computed_ns, delayed_ns = times
         return delayed_ns + (time.process_time_ns() if computed_ns is None else computed_ns)
 
+    def busy_frac(self, length_ns: int) -> float:
+        """How much of a processor other threads of this process use while this one waits for ``length_ns``."""
+        start_ns, used_ns = time.perf_counter_ns(), time.process_time_ns() - time.thread_time_ns()
+        time.sleep(length_ns / 1e9)
+        used_ns = time.process_time_ns() - time.thread_time_ns() - used_ns
+        return used_ns / max(1, time.perf_counter_ns() - start_ns)
+
     def settle(self, outputs: object = None) -> None:
         """Wait for every device that ``outputs`` live on, then for this one."""
         # What the outputs made us wait for need not be waited for again: a second synchronise is not free.

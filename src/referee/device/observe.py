@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from referee.device.discover import Held, discover
 from referee.device.flops import cpu_ceiling_flop_per_s
 from referee.device.host import load_torch
+from referee.device.kept import Holdings, Kept
+from referee.device.limits import what_limits
 from referee.device.protocol import Device, HandsOver, NotesWrites, Settling
 from referee.device.redundancy import Redundancy
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
+from referee.device.values import Values, look_at
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
 from referee.records.peaks import find_peak
-from referee.records.provenance import TensorSpec, describe_shapes
+from referee.records.provenance import TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -31,18 +34,6 @@ if TYPE_CHECKING:
     from referee.device.watching import Watch
 
 Basis = Literal["operators", "closure"]
-
-_RECORDING = frozenset({"lazy", "xla"})
-"""Kinds of device on which a call records, and what nobody asks for never runs."""
-
-_READS_BACK = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("_local_scalar_dense", "_to_copy", "copy_", "_copy_from", "equal", "is_nonzero"),
-        *("nonzero", "index", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
-    )
-)
-"""Operators that may hand a value or a shape to the host, and so make the device run what it needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +74,10 @@ class Observation:
     """The process-wide switches, by their names in provenance, as most of the step's calls met them."""
     compiled: str = "no"
     fill: str = "not read"
+    nan_output: bool = False
+    """Whether an output holds something that is no number."""
+    values: Values | None = None
+    """What the inputs hold; ``None`` where they were not seen."""
     flop: int | None = None
     """Floating-point operations of matrix products, convolutions and attention; ``None`` where nothing was watched.
 
@@ -90,6 +85,8 @@ class Observation:
     """
     redundancy: Redundancy | None = None
     """What the step records and need not run, on a device that records."""
+    kept: Kept | None = None
+    """What the step held after the call, and what of it the call had added; ``None`` where that was not looked at."""
     findings: tuple[Finding, ...] = ()
     """What the reader should know before any number of this step is shown."""
 
@@ -141,8 +138,9 @@ def observe(step: Callable[[], object], device: Device) -> Observation:
         raise OptionError("A step cannot be observed while a profiler is recording.", hint="Observe it before.")
     held = discover(step)
     observed = _observe_blind if held.compiled else _observe_watched
+    before = Holdings(step, held)
     seen = observed(torch, step, device, held)
-    return replace(seen, findings=(*_findings(seen), *_unawaited(seen, device)))
+    return replace(seen, kept=before.after(), findings=what_limits(seen, device))
 
 
 def _observe_fake(step: Callable[[], object], device: Device) -> Observation:
@@ -193,9 +191,11 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         ops=dict(watch.ops.most_common()),
         random_ops=dict(watch.random_ops),
         casts={who: watch.casts[who] for who in ("autocast", "explicit", "backward")},
-        devices=tuple(watch.devices),
+        devices=tuple(dict.fromkeys((*watch.devices, *(str(tensor.device) for tensor in outputs)))),
         streams=len(watch.streams) if device.name.startswith("cuda") else None,
         zero_inputs=zero,
+        values=look_at(inputs),
+        nan_output=look_at(outputs).nan > 0,
         mutated=describe(entered[key] for key in watch.mutated),
         requires_grad=any(tensor.requires_grad for tensor in outputs),
         backward=watch.backward,
@@ -230,6 +230,8 @@ def _observe_blind(torch: Any, step: Callable[[], object], device: Device, held:
         call_ns=call_ns,
         devices=tuple(dict.fromkeys(str(tensor.device) for tensor in (*held_tensors.values(), *outputs))),
         zero_inputs=zero,
+        values=look_at(inputs),
+        nan_output=look_at(outputs).nan > 0,
         requires_grad=any(tensor.requires_grad for tensor in outputs),
         grad_mode=grad_mode(torch),
         autocast=around or "off",
@@ -334,58 +336,3 @@ def _output(output: object) -> object:
     if output is None or inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
         return output
     return type(output).__name__
-
-
-def _unawaited(seen: Observation, device: Device) -> Iterable[Finding]:
-    """Is there work that waiting on ``device`` and on the outputs does not reach?"""
-    kinds = {used.partition(":")[0]: used for used in seen.devices}
-    away = [kind for kind in kinds if kind not in ("cpu", "meta", device.name.partition(":")[0])]
-    # An asynchronous device is waited for through the outputs; what is recorded there runs for each call's own alone.
-    missed = [kind for kind in away if kind in _RECORDING or not seen.outputs]
-    if device.settling is Settling.SYNCHRONOUS and missed:
-        where = kinds[missed[0]]
-        yield Finding(
-            code="computes-elsewhere",
-            severity="fatal",
-            message=f"The step computes on {where}, and the clock is that of {device.name}, which does not wait for "
-            "that work.",
-            evidence={"device": device.name, "computes_on": ", ".join(kinds[kind] for kind in missed)},
-            hint=f"Name the device: --device {missed[0]}, or device={missed[0]!r}.",
-        )
-    runs = seen.outputs or seen.mutated or seen.backward or seen.ops.keys() & _READS_BACK
-    if device.settling is Settling.LAZY and seen.ops and not runs:
-        yield Finding(
-            code="work-did-not-run",
-            severity="fatal",
-            message="The step returns no tensor and reads none back: a recording device runs nothing of it.",
-            evidence={"operators": seen.n_ops, "device": device.name},
-            hint="Return the output (or the loss).",
-        )
-
-
-def _findings(seen: Observation) -> Iterable[Finding]:
-    if seen.zero_inputs:
-        yield Finding(
-            code="zero-inputs",
-            severity="fatal",
-            message="Every input is all zeros, and zeros are faster than data on many chips.",
-            evidence={"inputs": describe_shapes(seen.shapes)},
-            hint="Fill the inputs with random numbers.",
-        )
-    written = [spec for spec in seen.mutated if spec.role == "input"]
-    if written:
-        yield Finding(
-            code="inputs-mutated",
-            severity="warning",
-            message="The step writes to its inputs, so no two calls compute the same thing.",
-            evidence={"inputs": describe_shapes(written), "count": sum(spec.count for spec in written)},
-            hint="Write to a copy that the step makes, or say that the growth is meant.",
-        )
-    if seen.output is not None and not seen.outputs:
-        yield Finding(
-            code="no-output",
-            severity="info",
-            message=f"The step returns a {seen.output} without a tensor: there is nothing of its own to settle on.",
-            evidence={"type": str(seen.output)},
-            hint="Return the output (or the loss).",
-        )

@@ -7,7 +7,7 @@ its keys are left out too. Costs some 20 ms the first time in a process and a fe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -60,12 +60,14 @@ def collect(
     target: Source | None = None,
     before: MachineMark | None = None,
     switches: Mapping[str, Scalar] | None = None,
+    devices: Collection[str] = (),
 ) -> Provenance:
     """The provenance of a number measured on ``device`` just now.
 
     ``method`` must hold ``clock``; ``timer``, ``address_layout`` and ``target`` are filled in here. ``before`` is the
     mark set before the measurement; without it the state is read now and throttling is not known. ``switches`` adds to
-    or replaces what is read on this thread (what was observed *inside* the step: autocast site, compilation). Raises
+    or replaces what is read on this thread (what was observed *inside* the step: autocast site, compilation).
+    ``devices`` are those on which the step was seen to compute: one that takes no part is not stated. Raises
     :class:`~referee.errors.ProvenanceError` for keys that the registry does not list.
     """
     mark = before if before is not None else mark_machine()
@@ -79,12 +81,18 @@ def collect(
         dtype=dtype,
         shapes=tuple(shapes),
         chip={**read_chip(), **read_threads()},
-        accelerator=device.describe(),
+        accelerator=device.describe() if _takes_part(device, devices) else None,
         method={**given, **method},
         software={**read_software(), **read_repository(target.source_file if target is not None else None)},
         switches={**read_switches(device.name.partition(":")[0]), **(switches or {})},
         machine_state={**mark.state, "time_utc": mark.time_utc, **_throttled(before)},
     )
+
+
+def _takes_part(device: Device, devices: Collection[str]) -> bool:
+    """Whether ``device`` is among those of the step; where nothing is known of those it is taken to be."""
+    kind = device.name.partition(":")[0]
+    return not devices or any(used.partition(":")[0] == kind for used in devices)
 
 
 def _timer() -> str:

@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "recompiled": "something was compiled inside the timed window",
     "counter-moved": "a counter that must stand still moved inside the timed window",
     "zero-inputs": "every input is all zeros",
+    "odd-values": "infinities, NaN or subnormal numbers, with which computing takes another time than with data",
     "no-output": "the step returned no tensor, so there is nothing of its own to settle on",
     "inputs-mutated": "the step changed its inputs while it was measured",
     "no-fit": "neither law explains the sweep",
@@ -103,6 +104,7 @@ CODES: dict[str, str] = {
     "no-probe": "no compiler or no build of it: the stages that need compiled code are missing",
     "inference-tensor": "a tensor made in inference mode is where a gradient or an in-place update is needed",
     "graph-held": "something kept between steps holds the graphs of earlier ones",
+    "results-kept": "the step keeps tensors that earlier calls made, more with each call",
     "backward-never-runs": "tensors are saved for a backward pass that does not run",
     "remainder-large": "the stages do not add up to the whole",
     # traces

@@ -17,6 +17,9 @@ from referee.records.finding import Scalar
 NOT_READ = "not read"
 """The value of a key that could not be read on the machine that measured."""
 
+_NO_ACCELERATOR = "none, the CPU alone"
+"""What a difference says of the side on which no accelerator took part."""
+
 Section = Literal["chip", "accelerator", "method", "software", "switches", "machine_state"]
 
 
@@ -215,8 +218,11 @@ class Difference:
 
 
 def check_keys(paths: Iterable[str]) -> None:
-    """Refuse a key that nothing states: raises :class:`~referee.errors.OptionError`, with the key that may be meant."""
-    known = ("dtype", "shapes", *REGISTRY)
+    """Refuse what is neither a key nor a section of keys.
+
+    Raises :class:`~referee.errors.OptionError`, with the key that may be meant.
+    """
+    known = ("dtype", "shapes", *SECTIONS, *REGISTRY)
     for path in paths:
         if path in known:
             continue
@@ -231,12 +237,21 @@ def _must_match() -> list[str]:
 
 
 def differences(a: Provenance, b: Provenance, *, ignoring: Collection[str] = ()) -> tuple[Difference, ...]:
-    """What else differs? The keys that must match and do not, except those in ``ignoring`` (what is being compared)."""
+    """What else differs? The keys that must match and do not, except those in ``ignoring`` (what is being compared).
+
+    A name in ``ignoring`` may be that of a whole section. Where an accelerator took part on one side alone that is one
+    difference, under ``accelerator.name``.
+    """
     found: list[Difference] = []
     for path, left, right in _pairs(a, b):
-        if path not in ignoring and _without_calls(path, left) != _without_calls(path, right):
+        if not ignoring_path(path, ignoring) and _without_calls(path, left) != _without_calls(path, right):
             found.append(Difference(path=path, a=left, b=right))
     return tuple(found)
+
+
+def ignoring_path(path: str, ignoring: Collection[str]) -> bool:
+    """Whether a key may differ: it is named itself, or its whole section is (``accelerator``)."""
+    return path in ignoring or path.partition(".")[0] in ignoring
 
 
 def _without_calls(path: str, value: Scalar) -> Scalar:
@@ -247,9 +262,20 @@ def _without_calls(path: str, value: Scalar) -> Scalar:
 def _pairs(a: Provenance, b: Provenance) -> Iterable[tuple[str, Scalar, Scalar]]:
     yield "dtype", a.dtype, b.dtype
     yield "shapes", describe_shapes(a.shapes), describe_shapes(b.shapes)
+    alone = (a.accelerator is None, b.accelerator is None)
+    if alone[0] != alone[1]:
+        yield "accelerator.name", _accelerator(a), _accelerator(b)
     for path, key in REGISTRY.items():
-        if key.must_match:
+        if key.must_match and not (any(alone) and key.section == "accelerator"):
             yield path, a.value(path), b.value(path)
+
+
+def _accelerator(provenance: Provenance) -> Scalar:
+    """The accelerator that took part, if one did; that its name was not read does not make it none."""
+    if provenance.accelerator is None:
+        return _NO_ACCELERATOR
+    name = provenance.value("accelerator.name")
+    return "one whose name was not read" if name == NOT_READ else name
 
 
 def describe_shapes(shapes: Iterable[TensorSpec], *, roles: Collection[str] = ("input",)) -> str:

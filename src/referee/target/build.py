@@ -13,11 +13,11 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from referee.device.pending import pending
 from referee.device.state import State, read_state
 from referee.errors import RefereeError, StepError, TargetError
 from referee.target.code import Code, compile_statement, load_code
@@ -284,11 +284,10 @@ def _required(named: Callable[..., object]) -> list[str]:
 
 
 def _refuse_unstarted(name: str, output: object) -> None:
-    if inspect.iscoroutine(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
-        kind = "generator" if inspect.isgenerator(output) else "coroutine"
-        with suppress(AttributeError):
-            output.close()  # type: ignore[union-attr]  # quietens "was never awaited"
-        raise StepError(f"{name} returns a {kind}, whose work has not begun.", hint="Return its finished result.")
+    found = pending(output)
+    if found is not None:
+        words, mend = found
+        raise StepError(f"{name} returns {words}.", hint=mend)
 
 
 def _carried(step: object, attribute: str) -> Any:

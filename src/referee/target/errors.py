@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -29,22 +27,26 @@ def explain_error(error: Exception, name: str) -> str:
     return error.message if isinstance(error, RefereeError) else as_step_error(error, name).message
 
 
-@contextmanager
-def step_errors(name: str) -> Iterator[None]:
+class step_errors:  # noqa: N801 - used as a function is
     """While inside, whatever the step called ``name`` raises becomes a :class:`~referee.errors.StepError`.
 
-    Referee's own errors pass. So does an exception that met no code of the user's on its way: that is our bug.
+    Referee's own errors pass. So does an exception that met no code of the user's on its way: that is our bug. No
+    generator makes this context: a ``StopIteration`` of the step, made a RuntimeError, would come out as it went in.
     """
-    try:
-        yield
-    except RefereeError:
-        raise
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:
-        if not _passed_user_code(error.__traceback__):
-            raise
-        raise as_step_error(error, name) from error
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, RefereeError | KeyboardInterrupt | GeneratorExit):
+            return
+        if _passed_user_code(error.__traceback__):
+            raise as_step_error(error, self._name) from error
 
 
 def describe(error: BaseException) -> str:
@@ -79,6 +81,8 @@ def _passed_user_code(trace: TracebackType | None) -> bool:
 def _mend(error: BaseException) -> str:
     if isinstance(error, NameError) and getattr(error, "name", None) == "torch":
         return "Add import torch (for a statement: --setup 'import torch')."
+    if isinstance(error, StopIteration):
+        return "A step is called thousands of times: let it begin again when its data end."
     if isinstance(error, ModuleNotFoundError):
         return f"Install what provides the module {error.name}, in this Python's environment."
     return ""
