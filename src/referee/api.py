@@ -279,8 +279,11 @@ def verify(
     tolerance_frac: float | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Verification:
-    """Does the saved measurement hold here, for ``f(*args, **kwargs)``? Measured again by the saved plan."""
-    from referee.bench.verify import TOLERANCE_FRAC, plan_of
+    """Does the saved measurement hold here, for ``f(*args, **kwargs)``?
+
+    Measured again by the saved plan, with as many threads and in the same cache state.
+    """
+    from referee.bench.verify import TOLERANCE_FRAC, cache_of, plan_of, threads_of
     from referee.bench.verify import verify as hold_against
 
     record = saved if isinstance(saved, Measurement) else load(saved)
@@ -292,6 +295,8 @@ def verify(
         kwargs=kwargs,
         device=device,
         budget=plan_of(record).budget_ns / 1e9,
+        threads=threads_of(record),
+        cache=cache_of(record),
         prove=False,
         name=record.name,
         progress=progress,

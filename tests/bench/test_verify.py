@@ -8,7 +8,16 @@ import pytest
 from referee.bench.follows import broken_figures
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
-from referee.bench.verify import device_of, parameters_of, plan_of, target_of, verify
+from referee.bench.verify import (
+    cache_of,
+    device_of,
+    parameters_of,
+    plan_of,
+    setup_of,
+    target_of,
+    threads_of,
+    verify,
+)
 from referee.device.fake import FakeSync
 from referee.device.noise import AR1, Slowdown, VirtualClock
 from referee.errors import UserError
@@ -152,3 +161,67 @@ def test_edited_samples_do_not_hide_behind_their_figures() -> None:
 def test_a_floor_without_a_headline_is_not_believed() -> None:
     saved = replace(run(), median_ns=None, ci_low_ns=None, ci_high_ns=None)
     assert "floor_ns" in verify(saved, run()).why
+
+
+def stating(saved: Measurement, section: str, **values: object) -> Measurement:
+    """The measurement as if its provenance stated these values."""
+    told = {**getattr(saved.provenance, section), **values}
+    return replace(saved, provenance=replace(saved.provenance, **{section: told}))
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted"),
+    [("warm", "warm"), ("flushed (32.0 MiB cache)", "flushed"), ("rotated over 5 copies", "rotated")],
+)
+def test_the_state_of_the_caches_is_had_again(stated: str, wanted: str) -> None:
+    assert cache_of(stating(run(), "method", cache_state=stated)) == wanted
+
+
+def test_a_statement_is_known_by_its_setup() -> None:
+    assert setup_of(run()) is None
+    assert setup_of(stating(run(), "method", setup="")) == ""
+
+
+@pytest.mark.parametrize("threads", [0, -1, "two", NOT_READ])
+def test_threads_that_are_no_number_of_threads_are_not_set(threads: object) -> None:
+    assert threads_of(stating(run(), "chip", threads=threads)) is None
+    assert threads_of(stating(run(), "chip", threads=3)) == 3
+
+
+def test_a_plan_that_would_not_end_is_not_followed() -> None:
+    with pytest.raises(UserError, match="more than a day"):
+        plan_of(stating(run(), "method", budget_ns=10**18))
+    assert plan_of(stating(run(), "method", block_target_ns=10**15)).block_target_ns is None
+
+
+def test_a_side_without_an_accelerator_is_not_comparable_with_one_that_has_one() -> None:
+    saved = run()
+    there = replace(saved, provenance=replace(saved.provenance, accelerator={"name": "An accelerator"}))
+    assert verify(there, run()).why.endswith("(accelerator.name: An accelerator then, none, the CPU alone here)")
+    assert verify(there, run(), ignoring=["accelerator"]).answer == "reproduced"
+    unnamed = replace(saved, provenance=replace(saved.provenance, accelerator={}))
+    assert verify(unnamed, run()).answer == "not-comparable"
+
+
+def test_code_that_was_edited_is_told_whatever_the_answer() -> None:
+    saved, again = stating(run(), "software", source_digest="1"), stating(run(), "software", source_digest="2")
+    found = verify(saved, again)
+    assert found.answer == "reproduced"
+    assert "edited since" in found.why
+    slower = stating(run(40_000), "software", source_digest="1", git_commit="b")
+    assert "another commit" in verify(stating(saved, "software", git_commit="a"), slower).why
+    assert "since" not in verify(saved, saved).why
+
+
+def test_too_few_samples_do_not_contradict_unless_far_off() -> None:
+    device = FakeSync()
+    few = Plan(budget_ns=15 * NS_PER_MS, min_ns=NS_PER_MS, clocks=("settled_amortised",))
+
+    def long(percent: int) -> Measurement:
+        return measure(lambda: device.run(host_ns=0, device_ns=50_000 * percent), device=device, plan=few)
+
+    assert verify(long(100), long(102)).answer == "reproduced"
+    found = verify(long(100), long(108))
+    assert found.answer == "cannot-tell"
+    assert "few-samples then, few-samples here" in found.why
+    assert verify(long(100), long(200)).answer == "not-reproduced"

@@ -205,6 +205,88 @@ def test_a_saved_result_is_verified(targets: Path, tmp_path: Path, capsys: pytes
     assert not found["differences"]
 
 
+ODD = """
+import torch
+
+def odd(batch_size=4, act=torch.relu, sizes=(8, 16), label=None, names=["a", "b"], deep={"a": 1}, width: int = 8):
+    assert callable(act) and label is None and names == ["a", "b"] and deep == {"a": 1} and sizes == (8, 16)
+    x = torch.randn(batch_size, width)
+    return lambda: act(x)
+"""
+
+
+def verified(saved: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The verification of a saved result; its times are the machine's own, its conditions are not."""
+    status = main(["verify", str(saved), *words, "--json", "-", "--no-progress"])
+    captured = capsys.readouterr()
+    assert status in (0, 1, 4), captured.err
+    found = json.loads(captured.out)
+    assert not found["differences"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--stmt", "x @ x", "--setup", "import torch; x = torch.randn(8, 8)"],
+        ["{t}:odd", "--param", "width=4", "--cache", "flushed"],
+        ["{t}:odd", "--batch-size", "2"],
+    ],
+)
+def test_what_bench_wrote_is_run_again_as_it_was(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    saved = tmp_path / "saved.json"
+    given = [word.replace("{t}", str(tmp_path / "odd.py")) for word in words]
+    command = ["bench", *given, "--budget", "50ms", "--threads", "1", "--json", str(saved), "--no-progress"]
+    assert main(command) == 0
+    capsys.readouterr()
+    found = verified(saved, "--budget", "60ms", capsys=capsys)
+    assert found["again"]["provenance"]["method"]["budget_ns"] == 60_000_000
+    for key in ("setup", "parameters", "cache_state"):
+        assert found["again"]["provenance"]["method"][key] == found["saved"]["provenance"]["method"][key]
+
+
+def test_a_point_of_a_sweep_is_verified(targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "sweep.json"
+    words = ["sweep", f"{targets}:linear", "--values", "2,4", "--budget", "40ms", "--threads", "1"]
+    assert main([*words, "--json", str(saved), "--no-progress"]) == 0
+    capsys.readouterr()
+    found = verified(saved, "--at", "4", capsys=capsys)
+    assert found["name"].endswith("[batch_size=4]")
+    for at, says in (((), "Name one: --at 2 or --at 4"), (("--at", "3"), "has no point 3")):
+        assert main(["verify", str(saved), *at, "--no-progress"]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_a_target_that_has_moved_is_named_anew(
+    targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, moved, saved = tmp_path / "first.py", tmp_path / "moved.py", tmp_path / "saved.json"
+    first.write_text(TARGETS)
+    words = ["bench", f"{first}:linear", "--budget", "40ms", "--threads", "1", "--json", str(saved)]
+    assert main([*words, "--no-progress"]) == 0
+    moved.write_text(first.read_text() + "\n# edited\n")
+    first.unlink()
+    capsys.readouterr()
+    assert main(["verify", str(saved), "--no-progress"]) == 2
+    assert "does not exist here" in capsys.readouterr().err
+    found = verified(saved, "--target", f"{moved}:linear", capsys=capsys)
+    assert found["why"].endswith("the target's file has been edited since")
+
+
+def test_a_record_of_several_sides_says_what_can_be_verified(
+    targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "compared.json"
+    words = ["compare", f"{targets}:linear", f"{targets}:linear", "--budget", "40ms", "--threads", "1"]
+    assert main([*words, "--json", str(saved), "--no-progress"]) in (0, 4)
+    capsys.readouterr()
+    assert main(["verify", str(saved), "--no-progress"]) == 2
+    assert "a point of a sweep can be verified" in capsys.readouterr().err
+
+
 def test_profile_leaves_a_trace_that_reads_back(
     targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

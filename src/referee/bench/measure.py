@@ -268,9 +268,14 @@ def _side_share(plan: Plan, *, device: Device, calls: int) -> float:
 
 
 def _parameters(target: Source | None) -> dict[str, Scalar]:
-    """The values in force of the target's parameters, so that the measurement can be made again."""
-    values = getattr(target, "values", None)
-    return {"parameters": json.dumps({name: str(value) for name, value in values.items()})} if values else {}
+    """The values in force of the target's parameters, or a statement's setup, so that it can be measured again."""
+    stated: dict[str, Scalar] = {}
+    values = getattr(target, "texts", None) or getattr(target, "values", None)
+    if values:
+        stated["parameters"] = json.dumps({name: str(value) for name, value in values.items()})
+    if getattr(target, "statement", False):
+        stated["setup"] = str(getattr(target, "setup", ""))
+    return stated
 
 
 def _casts(observation: Seen | None) -> dict[str, Scalar]:

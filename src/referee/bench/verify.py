@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Literal
 
 from referee.bench.follows import broken_figures
 from referee.bench.plan import Plan
 from referee.errors import UserError
 from referee.records.finding import fatal
 from referee.records.measurement import Measurement
-from referee.records.provenance import NOT_READ, Difference, check_keys, differences
+from referee.records.provenance import NOT_READ, Difference, Provenance, check_keys, differences
 from referee.records.verify import Verification, VerifyAnswer
-from referee.units import format_frac
+from referee.units import NS_PER_S, format_frac
 
 TOLERANCE_FRAC = 0.05
 """Between processes memory layout alone moves a tiny operation by 2-4 %: less cannot be told from two processes."""
+
+MOST_BUDGET_NS = 24 * 3600 * NS_PER_S
+"""No measurement is given more than a day."""
+
+_DOUBTFUL = ("disturbed", "not-steady", "few-samples", "drifting", "slow-calls")
+"""Warnings under which a ratio that is somewhat off proves nothing."""
 
 FAR_FACTOR = 3.0
 """A ratio whose interval lies this many tolerances away is not reproduced even where the rerun was disturbed."""
@@ -27,10 +34,17 @@ def plan_of(saved: Measurement, *, plan: Plan | None = None) -> Plan:
     base = Plan() if plan is None else plan
     budget, target = saved.provenance.value("method.budget_ns"), saved.provenance.value("method.block_target_ns")
     if isinstance(budget, int) and budget > 0:
-        base = replace(base, budget_ns=budget, min_ns=min(base.min_ns, budget))
-    if isinstance(target, int) and target > 0:
+        if budget > MOST_BUDGET_NS:
+            raise UserError(f"The saved measurement {saved.name!r} states a budget of more than a day.")
+        base = with_budget(base, budget)
+    if isinstance(target, int) and 0 < target <= base.budget_ns:
         base = replace(base, block_target_ns=target)
     return replace(base, level=saved.ci_level)
+
+
+def with_budget(plan: Plan, budget_ns: int) -> Plan:
+    """The plan with another budget."""
+    return replace(plan, budget_ns=budget_ns, min_ns=min(plan.min_ns, budget_ns))
 
 
 def target_of(saved: Measurement) -> str:
@@ -39,9 +53,28 @@ def target_of(saved: Measurement) -> str:
     if not isinstance(named, str) or named == NOT_READ:
         raise UserError(
             f"The saved measurement {saved.name!r} does not say what was measured.",
-            hint="Only results of `referee bench FILE.py:NAME --json PATH` can be run again.",
+            hint="What `referee bench TARGET --json PATH` wrote can be run again from the file alone; for a callable "
+            "of a notebook there is referee.verify(PATH, f, *args).",
         )
     return named
+
+
+def setup_of(saved: Measurement) -> str | None:
+    """What ran once before the statement that was measured; ``None`` where it was no statement."""
+    setup = saved.provenance.value("method.setup")
+    return setup if isinstance(setup, str) and setup != NOT_READ else None
+
+
+def cache_of(saved: Measurement) -> Literal["warm", "flushed", "rotated"]:
+    """The state of the caches before each call, as it was asked for then."""
+    stated = str(saved.provenance.value("method.cache_state"))
+    return "flushed" if stated.startswith("flushed") else "rotated" if stated.startswith("rotated") else "warm"
+
+
+def threads_of(saved: Measurement) -> int | None:
+    """How many intra-op threads computed then; ``None`` where that is not stated."""
+    threads = saved.provenance.value("chip.threads")
+    return threads if isinstance(threads, int) and threads > 0 else None
 
 
 def parameters_of(saved: Measurement) -> dict[str, str]:
@@ -76,11 +109,11 @@ def verify(
 
     Not comparable: the saved figures do not follow from the saved samples, or a key that must match differs (another
     chip, dtype, shape, thread count, torch, switch), except those in ``ignoring``. Keys that the saved file does not
-    state ("not read") are not held against it. Cannot tell: one of the two has no headline, or the rerun was disturbed
-    while the ratio is outside of the tolerance but not far from it, or the interval of the ratio straddles the
-    tolerance. Otherwise reproduced if the whole interval of the ratio lies within the tolerance, which is two-sided:
-    much faster is not the same number either. Raises :class:`~referee.errors.OptionError` for a key in ``ignoring``
-    that provenance does not know.
+    state ("not read") are not held against it. Cannot tell: one of the two has no headline; or one of them was
+    disturbed, or stands on too few samples, while the ratio is outside of the tolerance but not far from it; or the
+    interval of the ratio straddles the tolerance. Otherwise reproduced if the whole interval of the ratio lies within
+    the tolerance, which is two-sided: much faster is not the same number either. Raises
+    :class:`~referee.errors.OptionError` for a key in ``ignoring`` that provenance does not know.
     """
     check_keys(ignoring)
     differing = tuple(
@@ -88,6 +121,7 @@ def verify(
     )
     ratio, low, high = _ratio(saved, again)
     answer, why = _answer(saved, again, differing, ratio=ratio, low=low, high=high, tolerance_frac=tolerance_frac)
+    why += _code_words(saved.provenance, again.provenance)
     return Verification(
         name=saved.name,
         answer=answer,
@@ -149,10 +183,31 @@ def _answer(
     percent = format_frac(tolerance_frac)
     if within[0] <= low and high <= within[1]:
         return "reproduced", f"the time here is {ratio:.3f} of the saved one, within {percent}"
-    disturbed = any(f.code in ("disturbed", "not-steady") for f in (*saved.findings, *again.findings))
+    doubts = [*_doubts("then", saved), *_doubts("here", again)]
     outside = low > within[1] or high < within[0]
-    if outside and (not disturbed or low > far[1] or high < far[0]):
+    if outside and (not doubts or low > far[1] or high < far[0]):
         return "not-reproduced", f"the time here is {ratio:.3f} of the saved one, further off than {percent}"
     if outside:
-        return "cannot-tell", f"the ratio is {ratio:.3f}, but one of the two measurements was disturbed"
-    return "cannot-tell", f"the ratio's interval, {low:.3f} to {high:.3f}, reaches over the tolerance of {percent}"
+        return "cannot-tell", f"the ratio is {ratio:.3f}, but it may not be the step's ({', '.join(doubts)})"
+    return (
+        "cannot-tell",
+        f"the ratio's interval, {low:.3f} to {high:.3f}, reaches over the tolerance of {percent}: a longer --budget "
+        "may tell",
+    )
+
+
+def _doubts(when: str, measurement: Measurement) -> list[str]:
+    """What makes a ratio that is somewhat off prove nothing: ``disturbed then``, ``few-samples here``."""
+    codes = dict.fromkeys(f.code for f in measurement.findings if f.severity == "warning" and f.code in _DOUBTFUL)
+    return [f"{code} {when}" for code in codes]
+
+
+def _code_words(then: Provenance, here: Provenance) -> str:
+    """Is it other code that is measured here, by what both state of it?"""
+    for path, words in (
+        ("software.source_digest", "the target's file has been edited since"),
+        ("software.git_commit", "the code is at another commit"),
+    ):
+        if NOT_READ not in (then.value(path), here.value(path)) and then.value(path) != here.value(path):
+            return f"; {words}"
+    return ""

@@ -81,14 +81,19 @@ def check_layout(args: argparse.Namespace) -> None:
 
 def parse_budget_ns(args: argparse.Namespace) -> int:
     """The budget in nanoseconds."""
+    return parse_duration(args.budget, option="--budget")
+
+
+def parse_duration(text: str, *, option: str) -> int:
+    """What an option says of how long to measure, in nanoseconds."""
     try:
-        budget_ns = parse_duration_ns(args.budget)
+        budget_ns = parse_duration_ns(text)
     except ValueError as error:
-        raise OptionError(f"--budget: {error}.") from error
+        raise OptionError(f"{option}: {error}.") from error
     if budget_ns == 0:
-        raise OptionError("--budget 0 leaves no time to measure.", hint="Give for example --budget 1s.")
+        raise OptionError(f"{option} 0 leaves no time to measure.", hint=f"Give for example {option} 1s.")
     if budget_ns > 24 * 3600 * NS_PER_S:
-        raise OptionError(f"--budget {args.budget} is more than a day.")
+        raise OptionError(f"{option} {text} is more than a day.")
     return budget_ns
 
 

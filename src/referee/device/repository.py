@@ -1,11 +1,13 @@
-"""Which commit is the measured code, and was its tree clean? Asked of git once per folder and process.
+"""Which commit is the measured code, was its tree clean, and what was in its file? Asked once in a process.
 
-Once, because the code that runs is the code that was loaded, whatever happens to the tree afterwards.
+Once for each folder and file, because the code that runs is the code that was loaded, whatever happens to the tree
+afterwards.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import subprocess
 from collections.abc import Mapping
@@ -17,11 +19,25 @@ _TIMEOUT_S = 2.0
 """A status that takes longer (a huge tree on a slow disk) is not worth delaying a measurement for: not read."""
 
 
+_DIGEST_LENGTH = 16
+"""Hexadecimal digits: enough to tell two versions of one file apart."""
+
+
 def read_repository(source_file: str | None) -> Mapping[str, Scalar]:
-    """``git_commit`` and ``git_dirty`` of the repository that holds ``source_file``; empty outside one."""
+    """``git_commit`` and ``git_dirty`` of the repository that holds ``source_file``, and the file's own digest."""
     if source_file is None:
         return {}
-    return _read_folder(str(Path(source_file).resolve().parent))
+    file = Path(source_file).resolve()
+    return {**_read_folder(str(file.parent)), **_read_file(str(file))}
+
+
+@functools.cache
+def _read_file(file: str) -> Mapping[str, Scalar]:
+    try:
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return {}
+    return {"source_digest": digest[:_DIGEST_LENGTH]}
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from referee.device.state import State, read_state
 from referee.errors import RefereeError, StepError, TargetError
 from referee.target.code import Code, compile_statement, load_code
 from referee.target.errors import as_step_error
-from referee.target.params import convert
+from referee.target.params import as_text, convert
 
 Step = Callable[[], object]
 
@@ -49,6 +49,8 @@ class Target:
     before: State | None = field(default=None, repr=False)
     """The switches in force before that call, which may have set some."""
     statement: bool = False
+    setup: str = ""
+    """What ran once before a statement."""
     _make: Callable[..., object] | None = field(default=None, repr=False)
     _given: Mapping[str, object] = field(default_factory=dict, repr=False)
 
@@ -57,6 +59,15 @@ class Target:
         """The batch size in force; ``None`` where the target declares none."""
         value = self.values.get("batch_size")
         return value if isinstance(value, int) else None
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The values in force as text, from which they can be had again; those that no text stands for are left out.
+
+        Only a default can be such a value, and a default is had again by leaving it out.
+        """
+        texts = {name: as_text(value) for name, value in self.values.items()}
+        return {name: text for name, text in texts.items() if text is not None}
 
     @property
     def model(self) -> Any:
@@ -86,11 +97,13 @@ def load_target(
     device: str | None = None,
     dtype: str | None = None,
     params: Mapping[str, str] | None = None,
+    restored: Mapping[str, str] | None = None,
 ) -> Target:
     """Load ``spec`` and build its step.
 
     ``batch_size``, ``dtype`` and ``params`` that the target does not declare are refused; ``device`` is handed over
-    where it is declared (the step may well place its tensors itself). Raises :class:`~referee.errors.TargetError`,
+    where it is declared (the step may well place its tensors itself). ``restored`` are :attr:`Target.texts` of an
+    earlier build: what is the default still is left to it. Raises :class:`~referee.errors.TargetError`,
     :class:`~referee.errors.StepError` or :class:`~referee.errors.OptionError`, each with one sentence.
     """
     code = load_code(spec)
@@ -99,6 +112,10 @@ def load_target(
         if value is not None:
             given[name] = value
     parameters = _parameters(code)
+    for name, text in (restored or {}).items():
+        declared = None if parameters is None else parameters.get(name)
+        if declared is None or declared.default is declared.empty or as_text(declared.default) != text:
+            given.setdefault(name, text)
     if device is not None and parameters is not None and "device" in parameters:
         given.setdefault("device", device)
     return _build(spec, code.named, given=given, source_file=code.source_file)
@@ -109,7 +126,7 @@ def load_statement(stmt: str, setup: str = "") -> Target:
 
     If the last line of ``stmt`` is an expression its value is what the step returns.
     """
-    return Target(name=stmt.strip(), step=compile_statement(stmt, setup), factory=True, statement=True)
+    return Target(name=stmt.strip(), step=compile_statement(stmt, setup), factory=True, statement=True, setup=setup)
 
 
 def call_step(target: Target) -> object:

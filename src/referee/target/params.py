@@ -116,3 +116,19 @@ def _describe(kind: Any) -> str:
     if origin in (tuple, list):
         return "a comma-separated list" + (" of whole numbers" if int in typing.get_args(kind) else "")
     return words.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def as_text(value: object) -> str | None:
+    """What :func:`convert` makes ``value`` of again; ``None`` for a value that no text stands for (a function)."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if value is None or isinstance(value, (str, int, float)) or _is_torch_word(value):
+        return str(value)
+    if isinstance(value, (tuple, list)):
+        parts = [as_text(part) for part in value]
+        return None if None in parts or any("," in str(part) for part in parts) else ",".join(map(str, parts))
+    return None
+
+
+def _is_torch_word(value: object) -> bool:
+    return any(is_torch_type(type(value), name) for name in ("dtype", "device"))
