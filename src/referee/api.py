@@ -12,7 +12,6 @@ file format. What the measured callable raises passes through.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,12 @@ from referee.callables import (
     CacheState,
     Maker,
     Step,
+    meet_call,
     meet_candidates,
-    meet_step,
     name_of,
-    observe_since,
     plan_for,
+    refuse_unknown,
     require_callable,
-    twin_of,
     with_cache_state,
     with_memory,
     with_threads,
@@ -72,43 +70,33 @@ def bench(
     by name stands in ``kwargs``.
     """
     from referee.bench.measure import measure
-    from referee.device.state import read_state
 
-    if unknown:
-        given = next(iter(unknown))
-        raise OptionError(
-            f"bench has no option {given!r}.",
-            hint=f"What the callable takes by name goes into kwargs={{{given!r}: …}}.",
-        )
+    refuse_unknown(unknown)
     require_callable(f, what="The first argument")
-    step = functools.partial(f, *args, **(kwargs or {}))
     named = name or name_of(f)
     with with_threads(threads):
-        session = read_state()
-        opened, first = meet_step(device, step, args)
-        seen = observe_since(session, step, opened)
-        twin = twin_of(f, args, kwargs or {})
-        timed, prepare, method, findings = with_cache_state(step, cache, twin, device=opened, seen=seen)
+        met = meet_call(f, args, kwargs or {}, device=device)
+        seen = met.seen
+        timed, prepare, method, findings = with_cache_state(met.step, cache, met.twin, device=met.device, seen=seen)
         if graph:
             from referee.device.graph_replay import capture_graph
 
-            timed, named = capture_graph(timed, device=opened.name), f"{named} (CUDA graph)"
-        proved = prove and cache == "warm" and not graph
+            timed, named = capture_graph(timed, device=met.device.name), f"{named} (CUDA graph)"
         found = measure(
             timed,
-            device=opened,
+            device=met.device,
             plan=plan_for(budget),
             name=named,
-            first=first,
+            first=met.first,
             observation=seen,
             method={**seen.method, **method},
             switches=seen.switches,
             findings=(*seen.findings, *findings),
-            fresh=twin if proved else None,
+            fresh=met.twin if prove and cache == "warm" and not graph else None,
             prepare=prepare,
             progress=progress,
         )
-        return with_memory(found, step, device=opened) if memory else found
+        return with_memory(found, met.step, device=met.device) if memory else found
 
 
 def compare(

@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from referee.bench.plan import Plan
@@ -49,6 +49,14 @@ def require_callable(f: object, *, what: str) -> None:
         )
 
 
+def refuse_unknown(options: Mapping[str, object]) -> None:
+    """Refuse names that no option has: they were meant for the callable."""
+    for name in options:
+        raise OptionError(
+            f"bench has no option {name!r}.", hint=f"What the callable takes by name goes into kwargs={{{name!r}: …}}."
+        )
+
+
 def plan_for(budget: str | float) -> Plan:
     """The plan within ``budget``: a duration, or a number of seconds."""
     try:
@@ -75,6 +83,31 @@ def meet_step(device: str | None, step: Step, args: Sequence[Any]) -> tuple[Devi
         where = _lives_on(first.output) or _computes_on(step, opened)
         opened = opened if where == "cpu" else open_device(where)
     return opened, replace(first, output=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetCall:
+    """A call that was made: the step, where it computes, what its first call cost, what a second one did."""
+
+    step: Step
+    device: Device
+    first: FirstCall
+    seen: Observation
+    twin: Callable[[], Step] | None
+    """Makes the same call on copies of its arguments, where those can be copied."""
+
+
+def meet_call(
+    f: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any], *, device: str | None
+) -> MetCall:
+    """Make the call of ``f`` a step, call it once, timed, and once watched."""
+    from referee.device.state import read_state
+
+    step = functools.partial(f, *args, **kwargs)
+    session = read_state()
+    opened, first = meet_step(device, step, args)
+    seen = observe_since(session, step, opened)
+    return MetCall(step=step, device=opened, first=first, seen=seen, twin=twin_of(f, args, kwargs))
 
 
 def refuse_unstarted(output: object) -> None:

@@ -208,27 +208,7 @@ def _record(
     varying = any(side.varies for side in ready)
     aa = ratio_of_medians(quads.aa) if varying else ratio_estimate(quad_ratios(quads.aa))
     forbidden = fatal(findings)
-    pairs = []
-    for index, (side, taken, different) in enumerate(zip(ready[1:], quads.pairs, differing, strict=True)):
-        pair = pair_of(
-            side.candidate.name,
-            _decide(quads, index, sides=ready),
-            log_ratios=_ratios(taken, sides=ready),
-            taken=len(taken),
-            differing=different,
-        )
-        pairs.append(
-            replace(
-                pair,
-                answer="cannot-tell",
-                ratio=None,
-                ci_low=None,
-                ci_high=None,
-                why=why_forbidden(ready[0].candidate.name, side.candidate.name, forbidden),
-            )
-            if forbidden
-            else pair
-        )
+    pairs = _pairs(ready, quads, differing=differing, forbidden=forbidden)
     return Comparison(
         name=name or " / ".join(side.candidate.name for side in (ready[1], ready[0])),
         ratio=pairs[0].ratio,
@@ -252,6 +232,27 @@ def _record(
             *_unanswered(pairs, plan=plan, forbidden=bool(forbidden)),
         ),
     )
+
+
+def _pairs(
+    ready: Sequence[Ready],
+    quads: _Quads,
+    *,
+    differing: Sequence[tuple[Difference, ...]],
+    forbidden: tuple[Finding, ...],
+) -> list[Pair]:
+    """Each further side against the first; without an answer where something forbids it."""
+    pairs = []
+    for index, (side, taken, different) in enumerate(zip(ready[1:], quads.pairs, differing, strict=True)):
+        name = side.candidate.name
+        decision = _decide(quads, index, sides=ready)
+        ratios = _ratios(taken, sides=ready)
+        pair = pair_of(name, decision, log_ratios=ratios, taken=len(taken), differing=different)
+        if forbidden:
+            why = why_forbidden(ready[0].candidate.name, name, forbidden)
+            pair = replace(pair, answer="cannot-tell", ratio=None, ci_low=None, ci_high=None, why=why)
+        pairs.append(pair)
+    return pairs
 
 
 def pair_of(
