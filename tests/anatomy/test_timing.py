@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -80,3 +81,39 @@ def test_an_expression_with_values_runs_as_it_is_written() -> None:
     Timed("seen.append(k)", {"seen": seen, "k": 4}).loop()(3)
     NOTHING.loop()(2)
     assert seen == [4, 4, 4]
+
+
+def timed(call: Callable[[int], None], which: int) -> Timed:
+    return Timed("call(which)", {"call": call, "which": which})
+
+
+@pytest.mark.parametrize("block_ns", [30_000, 100_000, 150_000])
+def test_long_calls_have_either_place_of_their_outputs_and_no_part_of_the_stage_before(block_ns: int) -> None:
+    device, seen = FakeSync(), [0]
+
+    def short(_: int) -> None:
+        device.clock.advance(500)
+        seen.append(-1)
+
+    def long(extra: int) -> None:
+        # Every other output lies where writing is dearer; the first call behind a short stage finds nothing at hand.
+        device.clock.advance(20_000 + extra + 400 * (len(seen) % 2) + (3_000 if seen[-1] < 0 else 0))
+        seen.append(extra)
+
+    pairs = [Pair("before", timed(short, 0)), Pair("stage", timed(long, 300), timed(long, 0))]
+    _, cost = time_pairs(pairs, device=device, budget_ns=BUDGET_NS, block_ns=block_ns)
+    assert cost.hot.point == pytest.approx(300)
+    assert (cost.hot.low, cost.hot.high) == (pytest.approx(300), pytest.approx(300))
+
+
+def test_the_interval_of_long_calls_holds_what_each_half_of_the_time_says() -> None:
+    device = FakeSync()
+    middle_ns = device.now_ns() + BUDGET_NS // 2
+
+    def call(extra: int) -> None:
+        # From the middle on, memory lies where one of the two is dearer.
+        device.clock.advance(20_000 + extra + (600 if extra and device.now_ns() > middle_ns else 0))
+
+    (cost,) = time_pairs([Pair("stage", timed(call, 100), timed(call, 0))], device=device, budget_ns=BUDGET_NS)
+    assert cost.hot.low == pytest.approx(100)
+    assert cost.hot.high == pytest.approx(700)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from referee.anatomy.arguments import Arguments, Wish, make_arguments
+from referee.anatomy.behind import behind_pairs, judge_behind
 from referee.anatomy.entry import Way
 from referee.anatomy.fallback import PythonProbe, build_python_ladder
 from referee.anatomy.mix import make_mix
@@ -15,7 +16,7 @@ from referee.anatomy.prepare import BUDGET_NS, Mode, Request, prepare
 from referee.anatomy.probe import NoProbe, Probe, load_probe
 from referee.anatomy.record import compose_record
 from referee.anatomy.scenario import MODES
-from referee.anatomy.stages import Subject, build_ladder
+from referee.anatomy.stages import KERNEL, Subject, build_ladder
 from referee.anatomy.timing import time_pairs
 from referee.anatomy.variants import make_groups, reference_group, time_groups
 from referee.anatomy.witness import predict_paths, witness_paths
@@ -103,8 +104,11 @@ def _dissect(
         how = {"kind": "compiled", "compiler": probe.compiler, "typed": typed}
     mix = make_mix(request.wish.device) if request.cold else None
     pairs = [ladder.whole, *(step.pair for step in ladder.steps), *([ladder.per_tensor] if ladder.per_tensor else ())]
-    costs = time_pairs(pairs, device=device, budget_ns=request.budget_ns, mix=mix, progress=progress)
-    return compose_record(request, prepared, ladder, costs, probe=how, device=device, before=before)
+    witness = behind_pairs(prepared.subject, ladder)
+    costs = time_pairs([*pairs, *witness], device=device, budget_ns=request.budget_ns, mix=mix, progress=progress)
+    found = compose_record(request, prepared, ladder, costs[: len(pairs)], probe=how, device=device, before=before)
+    kernel_ns = sum(stage.ns for stage in found.stages if stage.layer == KERNEL)
+    return replace(found, findings=(*found.findings, *judge_behind(costs[len(pairs) :], kernel_ns)))
 
 
 def is_typed(subject: Subject, module: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from referee.units import NS_PER_MS
 Mode = Literal["grad", "no_grad", "inference"]
 
 BUDGET_NS = 700 * NS_PER_MS
+
+LONG_NS = 5_000
+"""A longer call varies by some percent with where its kernel finds the stack, which is as much as a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,8 @@ def prepare(request: Request, plain: Arguments, module: Any) -> Prepared:
     composite = any(entry.kernel == "composite" for entry in path if entry.visited)
     wanting = actual
     if autocast is not None:
-        plain, wanting = _as_cast(plain, outputs), _as_cast(actual, outputs)
+        plain = _as_cast(plain, outputs)
+        wanting = _wanting(plain, actual)
     subject = Subject(
         operator=operator,
         entry=entry,
@@ -78,8 +83,20 @@ def prepare(request: Request, plain: Arguments, module: Any) -> Prepared:
         context=context,
         autocast=autocast,
         inner_calls=calls if composite else (),
+        scattered=_call_ns(operator, plain, context) >= LONG_NS,
     )
     return Prepared(subject=subject, path=path, notes=tuple(notes))
+
+
+def _call_ns(operator: Operator, arguments: Arguments, context: Callable[[], AbstractContextManager[Any]]) -> int:
+    """About how long one call takes, in nanoseconds: the least of three."""
+    taken = []
+    with context():
+        for _ in range(3):
+            begun_ns = time.perf_counter_ns()
+            operator.callable(*arguments.args, **arguments.kwargs)
+            taken.append(time.perf_counter_ns() - begun_ns)
+    return min(taken)
 
 
 def _as_cast(arguments: Arguments, outputs: tuple[Any, ...]) -> Arguments:
@@ -89,9 +106,23 @@ def _as_cast(arguments: Arguments, outputs: tuple[Any, ...]) -> Arguments:
     def cast(tensor: Any) -> Any:
         if dtype is None or not tensor.is_floating_point():
             return tensor
-        return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+        return tensor.detach().to(dtype)
 
     return map_tensors(arguments, cast)
+
+
+def _wanting(plain: Arguments, like: Arguments | None = None) -> Arguments:
+    """The same memory, with gradients wanted: of every tensor that can have one, or of those that ``like`` wants.
+
+    Copies would lie elsewhere, and a kernel that reads other memory takes some percent more or less: as much as a node.
+    """
+    wants = iter([tensor.requires_grad for tensor in like.tensors]) if like is not None else None
+
+    def share(tensor: Any) -> Any:
+        able = tensor.is_floating_point() or tensor.is_complex()
+        return tensor.detach().requires_grad_(able if wants is None else next(wants))
+
+    return map_tensors(plain, share)
 
 
 def mode_context(mode: Mode) -> Callable[[], AbstractContextManager[Any]]:
@@ -129,7 +160,7 @@ def _actual(request: Request, plain: Arguments, notes: list[str]) -> Arguments:
         notes.append("autograd node: an in-place call would lengthen the graph with each repetition")
         return plain
     torch = load_torch()
-    wanted = map_tensors(plain, lambda t: t.detach().clone().requires_grad_(t.is_floating_point() or t.is_complex()))
+    wanted = _wanting(plain)
     try:
         outputs = operator.callable(*wanted.args, **wanted.kwargs)
     except RuntimeError:

@@ -77,6 +77,8 @@ class Subject:
     context: Context
     autocast: Context | None = None
     inner_calls: tuple[str, ...] = ()
+    scattered: bool = False
+    """Whether the kernel is so long that each call is to find the stack at another place of a page."""
 
 
 class Rungs:
@@ -88,6 +90,7 @@ class Rungs:
         self._probe, self._subject, self._context = probe, subject, context
         operator = subject.operator
         self.call = probe.Call(operator.name, operator.overload, arguments.args, dict(arguments.kwargs))
+        self.call.set_scattered(subject.scattered)
         self.boxed = subject.entry.way == "overload"
         self.parses = bool(signatures) and not self.boxed
         if self.parses:

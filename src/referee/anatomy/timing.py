@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,9 @@ _STRETCH = 4
 """Beside busy processes a budget holds few rounds: it is stretched until there are enough, up to so many times. With 15
 to 30 rounds one stage of eight differed by more than a tenth between processes, with 80 and more one of a hundred."""
 _MIN_CLEAN = 6
+
+LONG_NS = 5_000
+"""From here on a call's own spread, some percent of it, is as large as the stages that are told from it."""
 
 Context = Callable[[], AbstractContextManager[Any]]
 
@@ -86,9 +89,18 @@ class _Side:
     """One side of a pair while it is timed: how often its block evaluates the expression, and what was read."""
 
     timed: Timed
-    step: Callable[[], object] = lambda: None
-    evaluations: int = 1
+    loop: Callable[[int], None] = lambda _: None
+    turns: int = 1
+    places: int = 1
+    """How many evaluations a turn holds."""
+    about_ns: float = 0.0
+    """Of one evaluation, while the turns of a block were counted out."""
+    leads: bool = False
+    """Whether a turn that is not timed goes before each block."""
     samples: list[float] = field(default_factory=list)
+
+
+_Sides: TypeAlias = tuple[_Side, _Side]
 
 
 def time_pairs(
@@ -116,9 +128,11 @@ def time_pairs(
             _prepare(side, device=device, mix=None, block_ns=block_ns)
         for side in _flat(cold):
             _prepare(side, device=device, mix=mix, block_ns=block_ns)
+        for both in (*hot, *cold):
+            _level(both)
         _take(
-            _flat(hot),
-            _flat(cold),
+            hot,
+            cold,
             device=device,
             until_ns=until_ns,
             latest_ns=until_ns + (_STRETCH - 1) * budget_ns,
@@ -136,17 +150,34 @@ def time_pairs(
     )
 
 
-def _sides(pairs: Sequence[Pair]) -> list[tuple[_Side, _Side]]:
+def _sides(pairs: Sequence[Pair]) -> list[_Sides]:
     return [(_Side(pair.upper), _Side(pair.lower)) for pair in pairs]
 
 
-def _flat(sides: Sequence[tuple[_Side, _Side]]) -> list[_Side]:
-    return [side for both in sides for side in both]
+def _flat(sides: Sequence[_Sides], *, backwards: bool = False, flipped: bool = False) -> list[_Side]:
+    pairs = reversed(sides) if backwards else sides
+    return [side for both in pairs for side in (reversed(both) if flipped else both)]
 
 
-def _difference(sides: tuple[_Side, _Side], *, level: float) -> Estimate:
-    upper, lower = sides
-    return floor_difference(_series(upper.samples), _series(lower.samples), level=level)
+def _difference(sides: _Sides, *, level: float) -> Estimate:
+    """The difference of the floors; of two long calls with an interval that holds what each half of the rounds says.
+
+    Halves by time and by turns, because what differs between them (where memory lay for a while, what ran before) is
+    seen by no resampling of all of them together.
+    """
+    upper, lower = (_series(side.samples) for side in sides)
+    found = floor_difference(upper, lower, level=level)
+    if any(side.about_ns < LONG_NS for side in sides):
+        return found
+    middle = len(upper) // 2
+    halves = (slice(0, middle), slice(middle, None), slice(0, None, 2), slice(1, None, 2))
+    parts = [(upper[half], lower[half]) for half in halves]
+    points = [floor_difference(*part, level=level).point for part in parts if _both_known(*part)]
+    return replace(found, low=min(found.low, *points), high=max(found.high, *points))
+
+
+def _both_known(*series: FloatArray) -> bool:
+    return all(bool(np.isfinite(values).any()) for values in series)
 
 
 def _series(values: list[float]) -> FloatArray:
@@ -164,13 +195,27 @@ def _prepare(side: _Side, *, device: Device, mix: Mix | None, block_ns: int) -> 
             if block >= block_ns / 2 or turns >= _MOST_TURNS:
                 break
             turns = min(_MOST_TURNS, max(turns * 2, int(turns * min(8.0, block_ns / max(1, block)))))
-    side.step = partial(loop, turns)
-    side.evaluations = turns * (1 if mix is None else mix.places)
+    side.loop, side.turns, side.places = loop, turns, 1 if mix is None else mix.places
+    side.about_ns = block / turns / side.places
+
+
+def _level(both: _Sides) -> None:
+    """Two long calls get blocks of the same length, behind a call that is not timed.
+
+    So few calls make such a block that what a block costs by itself weighs in it, its first call behind that of another
+    stage, and an odd number of outputs that lie in two places by turns.
+    """
+    if any(side.about_ns < LONG_NS for side in both):
+        return
+    turns = max(side.turns for side in both)
+    for side in both:
+        side.turns = turns + turns % 2
+        side.leads = True
 
 
 def _take(
-    hot: Sequence[_Side],
-    cold: Sequence[_Side],
+    hot: Sequence[_Sides],
+    cold: Sequence[_Sides],
     *,
     device: Device,
     until_ns: int,
@@ -184,32 +229,36 @@ def _take(
     Of the time taken the cold rounds get ``cold_frac``.
     """
     read_ns = measure_overhead(device).read_ns
-    begun_ns, number, spent = device.now_ns(), 0, {"hot": 0, "cold": 0}
+    begun_ns, spent, rounds = device.now_ns(), {"hot": 0, "cold": 0}, {"hot": 0, "cold": 0}
     while True:
-        lacking = [
-            kind for kind, sides in (("hot", hot), ("cold", cold)) if sides and len(sides[0].samples) < _LEAST_ROUNDS
-        ]
-        over = device.now_ns() >= (until_ns if len(hot[0].samples) >= enough else latest_ns)
+        lacking = [kind for kind, sides in (("hot", hot), ("cold", cold)) if sides and rounds[kind] < _LEAST_ROUNDS]
+        over = device.now_ns() >= (until_ns if rounds["hot"] >= enough else latest_ns)
         if over and not lacking:
             break
         share = cold_frac * (spent["hot"] + spent["cold"])
         kind = lacking[0] if over else "cold" if cold and spent["cold"] < share else "hot"
         start_ns = device.now_ns()
-        _round(cold if kind == "cold" else hot, device=device, read_ns=read_ns, backwards=number % 4 >= 2)
+        _round(cold if kind == "cold" else hot, device=device, read_ns=read_ns, number=rounds[kind])
         spent[kind] += device.now_ns() - start_ns
-        number += 1
-        if number % 8 == 0 and until_ns > begun_ns:
+        rounds[kind] += 1
+        if sum(rounds.values()) % 8 == 0 and until_ns > begun_ns:
             frac = min(1.0, (device.now_ns() - begun_ns) / (until_ns - begun_ns))
             progress(Progress(stage="hot and cold" if cold else "hot", frac=frac))
-    _keep_enough([*hot, *cold])
+    _keep_enough(_flat([*hot, *cold]))
 
 
-def _round(sides: Sequence[_Side], *, device: Device, read_ns: int, backwards: bool) -> None:
-    """One block of each side; forwards and backwards in turn, so that drift falls on both sides of a pair."""
-    for side in reversed(sides) if backwards else sides:
+def _round(sides: Sequence[_Sides], *, device: Device, read_ns: int, number: int) -> None:
+    """One block of each side, in one of four orders by the number of the round.
+
+    The pairs forwards or backwards, and the sides of each either way: drift, and what a block finds behind that of
+    another stage, then fall on both sides of a pair alike.
+    """
+    for side in _flat(sides, backwards=number % 4 >= 2, flipped=number % 2 == 1):
         with side.timed.context():
-            block = run_block(side.step, device=device, calls=1)
-        ns = (block.issue_ns - read_ns) / side.evaluations
+            if side.leads:
+                side.loop(1)
+            block = run_block(partial(side.loop, side.turns), device=device, calls=1)
+        ns = (block.issue_ns - read_ns) / (side.turns * side.places)
         side.samples.append(ns if block.switches == 0 else float("nan"))
 
 

@@ -40,6 +40,17 @@ class Stage:
         return abs(self.ns) < SMALL_NS
 
 
+def bound_ns(low_ns: float | None, high_ns: float | None) -> float | None:
+    """What a stage with this interval is surely below, in nanoseconds, where no figure can be given.
+
+    That is where the interval holds zero and reaches beyond :data:`SMALL_NS`; ``None`` elsewhere.
+    """
+    if low_ns is None or high_ns is None or not low_ns <= 0 <= high_ns:
+        return None
+    farthest = max(-low_ns, high_ns)
+    return farthest if farthest >= SMALL_NS else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class PathEntry:
     """One dispatch key of a call, in order of priority: what is registered there, and whether the call visits it."""

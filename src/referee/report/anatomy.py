@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from referee.records.anatomy import (
     SMALL_NS,
     Anatomy,
     ModeCost,
     Stage,
     Variant,
+    bound_ns,
 )
 from referee.records.document import (
     Bar,
@@ -120,7 +123,7 @@ def _ladder(anatomy: Anatomy) -> tuple[Block, ...]:
             ),
             rows=(*map(_stage_row, anatomy.stages), _remainder_row(anatomy), _whole_row(anatomy)),
             caption="Each stage is the difference of two calls that stop at neighbouring depths, timed for it alone; "
-            "the whole is timed by itself. Cold: between other operators.",
+            "the whole is timed by itself. Cold: between other operators. “<”: cannot be told from nothing.",
         ),
         *_per_tensor(anatomy.per_tensor_ns),
         Paragraph(text=f"{reached}.", tone="note"),
@@ -148,12 +151,18 @@ def stage_words(ns: float | None) -> str:
     return format_ns(ns)
 
 
+def _bounded_words(ns: float | None, low_ns: float | None, high_ns: float | None) -> str:
+    """A stage's time; behind a long kernel a small one may be known by what it is below, and not better."""
+    bound = bound_ns(low_ns, high_ns)
+    return stage_words(ns) if bound is None else f"< {format_ns(math.ceil(bound / 10) * 10)}"
+
+
 def _stage_row(stage: Stage) -> tuple[str, ...]:
     return (
         stage.name,
-        stage_words(stage.ns),
+        _bounded_words(stage.ns, stage.ci_low_ns, stage.ci_high_ns),
         format_range_ns(stage.ci_low_ns, stage.ci_high_ns),
-        stage_words(stage.cold_ns) if stage.cold_ns is not None else "–",
+        "–" if stage.cold_ns is None else _bounded_words(stage.cold_ns, stage.cold_low_ns, stage.cold_high_ns),
         stage.meaning,
     )
 
