@@ -396,3 +396,30 @@ def test_the_device_that_was_asked_for_and_takes_no_part_is_told() -> None:
     (finding,) = [f for f in found.findings if f.code == "computes-elsewhere"]
     assert finding.severity == "warning"
     assert found.provenance.accelerator is None
+
+
+def test_sides_that_return_other_things_are_told() -> None:
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    found = referee.compare(("whole", lambda: x @ w), ("row", lambda: x[:1] @ w), budget=SHORT)
+    (finding,) = [f for f in found.findings if f.code == "outputs-differ"]
+    assert finding.evidence["a_returns"] == "(8, 8) float32"
+    assert finding.evidence["b_returns"] == "(1, 8) float32"
+    same = referee.compare(("one", lambda: x @ w), ("other", lambda: torch.mm(x, w)), budget=SHORT)
+    assert "outputs-differ" not in {f.code for f in same.findings}
+
+
+def test_the_order_in_which_inputs_are_read_is_no_difference() -> None:
+    x, w = torch.randn(4, 8), torch.randn(8, 8)
+    found = referee.compare(("one", lambda: (x + 0) @ (w + 0)), ("other", lambda: ((w + 0).t() @ (x + 0).t()).t()),
+                            budget=SHORT)  # fmt: skip
+    assert not found.pairs[0].differences
+    assert "layouts-differ" not in {f.code for f in found.findings}
+
+
+def test_inputs_in_another_memory_order_are_told() -> None:
+    x = torch.randn(2, 4, 8, 8)
+    last = x.to(memory_format=torch.channels_last)
+    found = referee.compare(("first", lambda: x + 1), ("last", lambda: last + 1), budget=SHORT)
+    (finding,) = [f for f in found.findings if f.code == "layouts-differ"]
+    assert finding.severity == "warning"
+    assert "(256, 1, 32, 4)" in str(finding.evidence["b_strides"])

@@ -612,3 +612,17 @@ def test_what_a_mixture_does_not_use_is_refused(
 def test_no_processes_are_no_comparison(targets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", f"{targets}:linear", f"{targets}:linear", "--processes", "0", "--no-progress"]) == 2
     assert "--processes 0" in capsys.readouterr().err
+
+
+def test_compare_varies_the_device_and_each_side_states_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "placed.py"
+    path.write_text(
+        "import torch\ndef placed(device='cpu'):\n    x = torch.randn(8, 8).to(device)\n    return lambda: x @ x\n"
+    )
+    words = ["compare", f"{path}:placed", "--vary", "device=cpu,lazy", "--budget", "60ms", "--threads", "1"]
+    assert main([*words, "--json", "-", "--no-progress"]) in (0, 4)
+    found = json.loads(capsys.readouterr().out)
+    assert not found["pairs"][0]["differences"]
+    assert [side["provenance"]["accelerator"] is None for side in found["sides"]] == [True, False]

@@ -21,7 +21,15 @@ from referee.device.protocol import Device
 from referee.device.provenance import MachineMark
 from referee.device.state import kept_state, restore
 from referee.records.finding import Finding
-from referee.records.provenance import NOT_READ, Difference, Provenance, differences, ignoring_path
+from referee.records.provenance import (
+    NOT_READ,
+    Difference,
+    Provenance,
+    TensorSpec,
+    describe_shapes,
+    differences,
+    ignoring_path,
+)
 
 _PROVED_CALL_FRAC = 0.005
 """Longer calls than this share of the budget are not proved to run: that takes a hundred of them, on each side."""
@@ -99,6 +107,55 @@ def what_differs(a: Provenance, b: Provenance, *, ignoring: Collection[str]) -> 
     """The keys that must match and do not; what was not seen or not read on one side is not held against the other."""
     found = differences(a, b, ignoring=ignoring)
     return tuple(difference for difference in found if difference.a not in _UNSEEN and difference.b not in _UNSEEN)
+
+
+def check_outputs(ready: Sequence[Ready], *, ignoring: Collection[str]) -> list[Finding]:
+    """Do the sides return tensors of the same shapes and dtypes, where what enters may not differ either?"""
+    if "shapes" in ignoring or "dtype" in ignoring:
+        return []
+    returned = [describe_shapes(_outputs(side), roles=("output",)) for side in ready]
+    first = ready[0].candidate.name
+    return [
+        Finding(
+            code="outputs-differ",
+            severity="warning",
+            message=f"{first} returns {returned[0]}, {side.candidate.name} {words}: they may not compute the same.",
+            evidence={"a": first, "b": side.candidate.name, "a_returns": returned[0], "b_returns": words},
+            hint="Let both return the same result, and compare the results once.",
+        )
+        for side, words in zip(ready[1:], returned[1:], strict=True)
+        if _outputs(ready[0]) and _outputs(side) and words != returned[0]
+    ]
+
+
+def check_layouts(ready: Sequence[Ready], *, ignoring: Collection[str]) -> list[Finding]:
+    """Do inputs of the same shapes lie in memory in the same order on all sides?"""
+    if "shapes" in ignoring:
+        return []
+    layouts = [_layout(side) for side in ready]
+    first = ready[0].candidate.name
+    return [
+        Finding(
+            code="layouts-differ",
+            severity="warning",
+            message=f"The inputs of {first} and {side.candidate.name} have the same shapes and other strides: they lie "
+            "in memory in another order.",
+            evidence={"a": first, "b": side.candidate.name, "a_strides": layouts[0], "b_strides": layout},
+            hint="If the layout is not what is compared, give both sides the same (contiguous(), memory_format).",
+        )
+        for side, layout in zip(ready[1:], layouts[1:], strict=True)
+        if layout != layouts[0] and not what_differs(ready[0].provenance, side.provenance, ignoring=ignoring)
+    ]
+
+
+def _layout(side: Ready) -> str:
+    """The strides of the inputs, by shape."""
+    inputs = sorted((spec.shape, spec.stride, spec.count) for spec in side.provenance.shapes if spec.role == "input")
+    return " · ".join(f"{count} × {shape} by {stride}" for shape, stride, count in inputs)
+
+
+def _outputs(side: Ready) -> Sequence[TensorSpec]:
+    return tuple(getattr(side.candidate.observation, "outputs", ()))
 
 
 def findings_of(ready: Sequence[Ready], *, ignoring: Collection[str]) -> list[Finding]:

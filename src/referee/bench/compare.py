@@ -17,7 +17,15 @@ from itertools import cycle
 from typing import Literal
 
 from referee.bench.beside import busy_beside, check_beside
-from referee.bench.comparable import findings_of, make_ready, of_side, what_differs, why_forbidden
+from referee.bench.comparable import (
+    check_layouts,
+    check_outputs,
+    findings_of,
+    make_ready,
+    of_side,
+    what_differs,
+    why_forbidden,
+)
 from referee.bench.guards import check_counters
 from referee.bench.kept import check_kept
 from referee.bench.loop import quiet_collector
@@ -102,6 +110,7 @@ def compare(
         differing = [what_differs(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
         quads = _Quads(pairs=[[] for _ in ready[1:]])
         findings = [*findings_of(ready, ignoring=ignoring), *_not_comparable(ready, differing)]
+        findings += [*check_outputs(ready, ignoring=ignoring), *check_layouts(ready, ignoring=ignoring)]
         devices = tuple({id(side.device): side.device for side in ready}.values())
         before = [each.counters() for each in devices]
         busy = busy_beside(device)

@@ -183,7 +183,16 @@ def _sides(args: argparse.Namespace) -> tuple[list[tuple[str, Callable[[], Targe
         target = load_spec(args, args.targets[0])
     if sets_threads(target, name):
         return [(f"threads={n}", partial(with_threads, target, n)) for n in values], (_THREADS_KEY,)
-    return [(f"{name}={value}", partial(target.rebuild, **{name: value})) for value in values], _varied_keys(name)
+    return [(f"{name}={value}", partial(_rebuilt, target, name, value)) for value in values], _varied_keys(name)
+
+
+def _rebuilt(target: Target, name: str, value: str) -> Target:
+    """The target at another value; a device is opened first, because some must be started before a tensor is there."""
+    from referee.device.registry import open_device
+
+    if name == "device":
+        open_device(value)
+    return target.rebuild(**{name: value})
 
 
 def _varied_keys(parameter: str) -> Sequence[str]:

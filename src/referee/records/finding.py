@@ -46,6 +46,8 @@ CODES: dict[str, str] = {
     "repeat-differs": "the same point, measured twice in one run, reads differently",
     "host-waits": "the step spends its time waiting without computing: a sleep, input, a lock or another process",
     "not-comparable": "the sides differ in more than what is being compared",
+    "layouts-differ": "inputs of the same shapes lie in memory in another order on the two sides",
+    "outputs-differ": "the sides return tensors of other shapes or dtypes: they may not compute the same",
     "part-kept": "a first call runs operators that a repeated one finds done",
     "work-did-not-run": "the timed calls did less than one settled call on fresh inputs does",
     "work-not-proved": "one call cannot be told from settling alone, so nothing proves that the work ran",

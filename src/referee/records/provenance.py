@@ -263,7 +263,7 @@ def _without_calls(path: str, value: Scalar) -> Scalar:
 
 def _pairs(a: Provenance, b: Provenance) -> Iterable[tuple[str, Scalar, Scalar]]:
     yield "dtype", a.dtype, b.dtype
-    yield "shapes", describe_shapes(a.shapes), describe_shapes(b.shapes)
+    yield "shapes", _any_order(a.shapes), _any_order(b.shapes)
     alone = (a.accelerator is None, b.accelerator is None)
     if alone[0] != alone[1]:
         yield "accelerator.name", _accelerator(a), _accelerator(b)
@@ -278,6 +278,11 @@ def _accelerator(provenance: Provenance) -> Scalar:
         return _NO_ACCELERATOR
     name = provenance.value("accelerator.name")
     return "one whose name was not read" if name == NOT_READ else name
+
+
+def _any_order(shapes: Iterable[TensorSpec]) -> str:
+    """The inputs in a line, sorted: which of them is read first is nothing in which two steps may not differ."""
+    return describe_shapes(sorted(shapes, key=lambda spec: (spec.shape, spec.dtype)))
 
 
 def describe_shapes(shapes: Iterable[TensorSpec], *, roles: Collection[str] = ("input",)) -> str:
