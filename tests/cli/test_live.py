@@ -57,6 +57,14 @@ def no_batch():
     x = torch.randn(8)
     return lambda: x + 1
 
+def exhausted():
+    parts = iter([torch.randn(8)] * 4)
+    return lambda: next(parts) + 1
+
+def promises():
+    from concurrent.futures import Future
+    return lambda: {"later": Future()}
+
 def ends(batch_size=4):
     x = torch.randn(batch_size, 8)
     # More than a warm-up may take where the machine never settles (100,000 calls).
@@ -355,6 +363,9 @@ def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (["bench", "{t}:raises"], 2, "ValueError: shapes differ"),
         (["bench", "{t}:silent"], 2, "returns nothing"),
         (["bench", "{t}:leaves"], 2, "SystemExit"),
+        (["bench", "{t}:exhausted"], 2, "let it begin again when its data end"),
+        (["compare", "{t}:no_batch", "{t}:exhausted"], 2, "let it begin again when its data end"),
+        (["bench", "{t}:promises"], 2, "returns a Future, whose work may go on"),
         (["bench", "{t}:linaer"], 2, "linear"),
         (["bench", "{t}:linear", "--device", "cuda"], 3, "cuda"),
         (["bench", "{t}:linear", "--threads", "100000"], 2, "threads"),

@@ -256,7 +256,7 @@ def bench_command(args: argparse.Namespace, target: str, **overrides: str) -> li
     """The command line that measures ``target`` as this comparison was asked to."""
     values = {"batch_size": args.batch_size, "dtype": args.dtype, **parse_params(args), **overrides}
     command = [sys.executable, "-m", "referee", "bench", target, "--json", "-", "--no-progress", "--no-prove"]
-    command += ["--device", args.device, "--budget", args.budget]
+    command += ["--device", str(values.pop("device", args.device)), "--budget", args.budget]
     layout = args.layout or address_layout()
     if layout is not None:  # unless told otherwise each process is placed anew, and the interval is over layouts too
         command += ["--layout", layout]
