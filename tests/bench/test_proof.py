@@ -244,3 +244,33 @@ def test_what_a_device_sees_decides_where_a_first_call_is_slow(
         [] if code is None else [(code, severity)]
     )
     assert (found.median_ns is None) == (severity == "fatal")
+
+
+class ReadsBack:
+    """What was observed of a step that returns numbers alone."""
+
+    dtype = "float32"
+    shapes = ()
+    outputs: tuple[object, ...] = ()
+    ops = {"aten::sum": 1, "aten::_local_scalar_dense": 1}  # noqa: RUF012 - never written
+
+
+class Multiplies(ReadsBack):
+    ops = {"aten::mm": 1}  # noqa: RUF012 - never written
+
+
+@pytest.mark.parametrize(
+    ("seen", "share", "outcome"),
+    [(ReadsBack, 0.25, "cannot-prove"), (Multiplies, 0.25, "did-not-run"), (ReadsBack, 0.01, "did-not-run")],
+)
+def test_a_number_that_is_read_back_was_computed_however_dear_new_inputs_are(
+    seen: type[ReadsBack], share: float, outcome: str
+) -> None:
+    device = FakeLazy()
+    found = prove(
+        lambda: device.run(host_ns=0, device_ns=int(share * DEVICE)).read(),
+        device=device,
+        fresh=lambda: lambda: device.run(host_ns=0, device_ns=DEVICE).read(),
+        seen=seen(),
+    )
+    assert found.outcome == outcome

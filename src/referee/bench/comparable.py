@@ -88,7 +88,8 @@ def _faults(side: Ready, *, plan: Plan) -> tuple[Finding, ...]:
     if side.candidate.fresh is None or side.call_ns > _PROVED_CALL_FRAC * plan.budget_ns:
         return ()
     try:
-        return proof_findings(prove(side.candidate.step, device=device, fresh=side.candidate.fresh), device=device)
+        proof = prove(side.candidate.step, device=device, fresh=side.candidate.fresh, seen=seen)
+        return proof_findings(proof, device=device)
     except Exception:  # noqa: BLE001 - a step built anew may raise where this one did not: then nothing is proved
         return ()
 

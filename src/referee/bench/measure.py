@@ -120,7 +120,7 @@ def measure(
         timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
         timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
         busy_after = busy_beside(device)
-        proved = _prove(step, timed, device=device, plan=plan, fresh=fresh)
+        proved = _prove(step, timed, device=device, plan=plan, fresh=fresh, seen=observation)
         quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
         proved = (*proved, *check_unrun(observation, device=device, prove=quick))
         left = (*check_kept(observation, calls=_calls(timed)), *check_beside(busy_before, busy_after))
@@ -232,13 +232,13 @@ def _is_long(timed: _Timed, plan: Plan) -> bool:
 
 
 def _prove(
-    step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None
+    step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None, seen: Seen | None
 ) -> tuple[Finding, ...]:
     """Prove that the work runs, where fresh inputs can be had and the calls are not too long."""
     if fresh is None or _is_long(timed, plan) or timed.main.stop_reason in CUT_SHORT:
         return ()
     try:
-        return proof_findings(prove(step, device=device, fresh=fresh), device=device)
+        return proof_findings(prove(step, device=device, fresh=fresh, seen=seen), device=device)
     except KeyboardInterrupt:
         return ()  # the number stands; that it was not proved is no reason to lose it
     except Exception as error:  # noqa: BLE001 - a step built anew may raise where this one did not

@@ -53,6 +53,8 @@ UNSTEADY_FRAC = 1.5
 SPREAD_FACTOR = 3.0
 """One call must cost this many times its own spread more than settling alone, or nothing can be concluded."""
 
+_READS_VALUE = "aten::_local_scalar_dense"
+
 _FRESH_BLOCK_NS = 100_000
 _FRESH_MOST = 8
 
@@ -109,11 +111,12 @@ class Proof:
         }
 
 
-def prove(step: Step, *, device: Device, fresh: Callable[[], Step], calls: int = CALLS) -> Proof:
+def prove(step: Step, *, device: Device, fresh: Callable[[], Step], calls: int = CALLS, seen: object = None) -> Proof:
     """Does the work of ``step`` run when it is timed the way Referee times it?
 
-    ``fresh`` returns a step of the same kind on inputs that were not used before. Takes about 21 · T(calls) when the
-    outcome is clear.
+    ``fresh`` returns a step of the same kind on inputs that were not used before; ``seen`` is what was observed of it:
+    a number that it reads back is not had without the work behind it, however dear new inputs are. Takes about
+    21 · T(calls) when the outcome is clear.
     """
     keep = keeps_outputs(device)
     # Handed-over calls may run side by side, and the slope of two at once is half a call. That each of them is run is
@@ -126,7 +129,14 @@ def prove(step: Step, *, device: Device, fresh: Callable[[], Step], calls: int =
     proof = prove_window(window, device=device, fresh=fresh, calls=calls)
     if proof.outcome == "did-not-run" and isinstance(device, SeesRepeats):
         return _hear(proof, device.see_repeat(step, fresh))
+    if proof.outcome == "did-not-run" and proof.slope_frac >= CLEAR_FRAC and _reads_back(seen):
+        return replace(proof, outcome="cannot-prove")
     return proof
+
+
+def _reads_back(seen: object) -> bool:
+    """Whether all that a call returns are values read back, each call's own."""
+    return _READS_VALUE in getattr(seen, "ops", ()) and not getattr(seen, "outputs", ())
 
 
 def _hear(proof: Proof, seen: Repeat | None) -> Proof:
