@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 import pytest
 
 from referee.bench.plan import Plan, Progress
 from referee.bench.sweep import Built, sweep
 from referee.device.fake import FakeAsync, FakeOutput, FakeSync
 from referee.errors import OptionError
+from referee.records.provenance import TensorSpec
 from referee.units import NS_PER_MS, NS_PER_S
 
 US = 1_000
@@ -200,3 +204,37 @@ def test_a_time_that_does_not_grow_with_the_work_is_remarked() -> None:
         plan=PLAN,
     )
     assert "flat-in-work" in [f.code for f in found.findings]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was seen of a step: one input of some rows, and its operators."""
+
+    rows: int = 8
+    dtype: str = "float32"
+    ops: Mapping[str, int] = field(default_factory=lambda: {"aten::mm": 1})
+
+    @property
+    def shapes(self) -> tuple[TensorSpec, ...]:
+        return (TensorSpec(role="input", shape=(self.rows, 8), stride=(8, 1), dtype=self.dtype, device="cpu"),)
+
+
+def codes_of(*, rows: bool = False, ops: bool = False, us: bool = False, watched: bool = True) -> set[str]:
+    """A sweep in which the rows, the operators or the time grow with the value, or none of them."""
+    fake = FakeSync()
+
+    def build(value: int) -> Built:
+        seen = Watched(rows=value if rows else 8, ops={"aten::mm": value if ops else 1})
+        step_us = 10 * (value if us else 1) * US
+        return Built(step=lambda: fake.run(host_ns=step_us), observation=seen if watched else None)
+
+    found = sweep(build, parameter="batch_size", values=[1, 2, 4, 8], device=fake, plan=PLAN)
+    return {f.code for f in found.findings}
+
+
+def test_a_parameter_on_which_nothing_depends_is_told() -> None:
+    assert "parameter-unused" in codes_of()
+    assert "parameter-unused" not in codes_of(rows=True)
+    assert "parameter-unused" not in codes_of(ops=True)
+    assert "parameter-unused" not in codes_of(us=True)
+    assert "parameter-unused" not in codes_of(watched=False)

@@ -225,7 +225,7 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
             Finding(
                 code="work-not-proved",
                 severity="info",
-                message="One call cannot be told from settling alone, so nothing proves that the work ran.",
+                message=_why_not_proved(proof),
                 evidence=proof.evidence,
                 hint="Measure a larger step, or on a quieter machine.",
             ),
@@ -246,6 +246,16 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
             hint="Use the result of every call, and see that none is answered from a cache.",
         ),
     )
+
+
+def _why_not_proved(proof: Proof) -> str:
+    if proof.slope_ns < proof.threshold_frac * (proof.one_ns - proof.settle_ns):
+        return (
+            f"Each further call adds {format_frac(max(0.0, proof.slope_frac))} of one call on fresh inputs "
+            f"({format_ns(proof.one_ns)}), and reads a value back: that was computed, whether the rest was cannot be "
+            "told."
+        )
+    return "One call cannot be told from settling alone, so nothing proves that the work ran."
 
 
 def _part_kept(proof: Proof, seen: Repeat) -> Finding:

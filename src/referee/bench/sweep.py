@@ -20,9 +20,13 @@ from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Fit, Measurement, Sweep, SweepPoint
 from referee.records.provenance import Difference, differences
 from referee.stats.law import fit_law, no_fit
-from referee.units import NS_PER_S
+from referee.units import NS_PER_S, format_frac
 
 S_PER_HOUR = 3_600
+
+_SAME_WORK_RATIO = 1.5
+"""Times of one and the same work differ by less on a machine that is shared; work that depends on values may differ
+by more although the operators are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +72,13 @@ def sweep(
     """
     numbers = _check(values, parameter=parameter, price_per_hour=price_per_hour, served=served)
 
+    works: list[object] = []
+
     def at(index: int, value: Any) -> SweepPoint:
+        built = build(value)
+        works.append(_work(built))
         return _point(
-            build(value),
+            built,
             value=float(value) if numbers else float(index + 1),
             label="" if numbers else str(value),
             title=f"{name} [{parameter}={value:g}]" if numbers else f"{name} [{parameter}={value}]",
@@ -91,6 +99,7 @@ def sweep(
         findings=(
             *_failures(failed, parameter=parameter, explain=explain),
             *_findings(points, fit=fit, parameter=parameter, interrupted=interrupted, asked=len(values)),
+            *(_unused(points, works, parameter=parameter) if numbers else ()),
         ),
         price_per_hour=price_per_hour,
         served=served,
@@ -269,6 +278,33 @@ def _findings(
             )
         )
     return tuple(findings)
+
+
+def _work(built: Built) -> object:
+    """What a call was seen to read and to run; ``None`` where that could not be watched."""
+    seen = built.observation
+    ops: Mapping[str, int] = getattr(seen, "ops", {})
+    return None if seen is None or not ops else (seen.dtype, tuple(seen.shapes), tuple(sorted(ops.items())))
+
+
+def _unused(points: Sequence[SweepPoint], works: Sequence[object], *, parameter: str) -> tuple[Finding, ...]:
+    """Is it the same work at every value, and the same time? Then the parameter is declared and not used."""
+    known = [point.median_ns for point in points if point.median_ns]
+    if len(known) < 2 or parameter == "threads" or None in works or any(work != works[0] for work in works):
+        return ()
+    spread = max(known) / min(known)
+    if spread > _SAME_WORK_RATIO:
+        return ()
+    return (
+        Finding(
+            code="parameter-unused",
+            severity="warning",
+            message=f"The step reads the same inputs and runs the same operators at every value of {parameter}, and "
+            f"takes the same time (within {format_frac(spread - 1)}): a throughput that counts it means nothing.",
+            evidence={"points": len(points), "spread": spread, "threshold": _SAME_WORK_RATIO},
+            hint=f"Let the target use {parameter} where it makes its inputs.",
+        ),
+    )
 
 
 def _other_switches(points: Sequence[SweepPoint], *, parameter: str) -> tuple[Finding, ...]:

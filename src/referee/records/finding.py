@@ -25,6 +25,7 @@ CODES: dict[str, str] = {
     "slow-calls": "some calls take so much longer than the median that they are a large part of the time",
     "drifting": "the time of a call moves one way through the whole measurement",
     "switch-set": "the step sets a switch that holds for everything that runs after it in this process",
+    "parameter-unused": "the step does the same work at every value of the parameter that is swept",
     "switches-differ": "the values of a sweep were not measured under the same switches",
     "computes-elsewhere": "the step computes on a device that the clock does not wait for",
     "few-samples": "too few samples for an interval at the stated level",
