@@ -15,6 +15,7 @@ from typing import Any
 
 from referee.anatomy.children import Report, run_child
 from referee.anatomy.operator import Argument, Operator
+from referee.anatomy.refusals import first_sentence, missing
 from referee.device.host import load_torch
 from referee.errors import CannotTell, OptionError, RefereeError
 
@@ -121,6 +122,9 @@ _STRINGS: Mapping[str, tuple[str, ...]] = {
     "reduction": ("mean",),
 }
 
+_ENUMERATED = frozenset({"dtype", "layout", "memory_format"})
+"""Integers to the schema, and not to be counted through: a layout of 1 is a sparse one."""
+
 _INDEX_NAMES = frozenset({"index", "indices", "offsets", "target", "batch1_index", "idx", "positions", "lengths"})
 _MASK_NAMES = frozenset({"mask", "condition", "found_inf_mask"})
 
@@ -170,7 +174,8 @@ def make_arguments(operator: Operator, wish: Wish | None = None) -> Arguments:
         words = trial.words or "torch gave no reason"
         if wish.shapes or wish.dtype:
             raise OptionError(f"{operator.dotted} cannot be called with that: {words}.")
-        raise CannotTell(f"No arguments were found with which {operator.dotted} can be called: {words}.")
+        refused = f"No arguments were found with which {operator.dotted} can be called: {words}."
+        raise CannotTell(refused, hint=missing(operator))
     return build(operator, candidates[trial.works])
 
 
@@ -182,6 +187,8 @@ class Candidate:
     dtype: str
     turn: int
     device: str
+    sized: bool = False
+    """Whether the user gave the shape of what an operator without tensors makes."""
 
 
 def _candidates(operator: Operator, wish: Wish) -> Iterator[Candidate]:
@@ -193,9 +200,10 @@ def _candidates(operator: Operator, wish: Wish) -> Iterator[Candidate]:
         for dtypes_index, dtype in enumerate(dtypes)
         for shape_index, shape in enumerate(shapes)
     ]
+    sized = bool(wish.shapes) and not any("Tensor" in argument.kind for argument in operator.arguments)
     # Diagonally, so that the likely ones of each kind come first.
     for _, shape, dtype, turn in sorted(combinations, key=lambda item: item[0])[:MOST_TRIES]:
-        yield Candidate(shape, dtype, turn, wish.device)
+        yield Candidate(shape, dtype, turn, wish.device, sized)
 
 
 def build(operator: Operator, candidate: Candidate) -> Arguments:
@@ -227,6 +235,7 @@ class _Maker:
         """A value for one argument: the default where there is one, ``None`` for what is optional, in early turns."""
         turn = self._candidate.turn
         wanted = turn >= 3 and argument.default is None and argument.kind in ("number", "Tensor", "int", "SymInt")
+        wanted = wanted and argument.name not in _ENUMERATED
         if argument.has_default and not wanted:
             return argument.default
         if argument.optional and turn < 3:
@@ -273,7 +282,8 @@ class _Maker:
     def _int_list(self, name: str, turn: int) -> Sequence[int]:
         shape = self._candidate.shapes[0]
         if name in ("size", "sizes", "input_size", "input_sizes", "self_size", "shape"):
-            return [shape, [-1], [2, 2], [8]][turn % 4] if turn else shape
+            other = turn and not self._candidate.sized
+            return [shape, [-1], [2, 2], [8]][turn % 4] if other else shape
         if name == "dims" and turn == 0:
             return list(range(len(shape)))[::-1]
         if name == "repeats":
@@ -326,7 +336,7 @@ class Trial:
 
 def try_in_child(operator: Operator, candidates: Sequence[Candidate]) -> Trial:
     """Which of the candidates can be called? In a forked child, started again behind one that kills it."""
-    first, killed, words = 0, 0, ""
+    first, killed, words, first_words = 0, 0, "", ""
     while first < len(candidates) and killed < _MOST_KILLED:
         reached = first
         child, reports = run_child(partial(_try_all, operator, candidates, first), limit_s=_LIMIT_S)
@@ -336,12 +346,14 @@ def try_in_child(operator: Operator, candidates: Sequence[Candidate]) -> Trial:
                 reports.close()
                 return Trial(works=number, killed=killed)
             reached, words = number, words_now or words
+            first_words = first_words or words_now
         if not child.signal and not child.too_long:
             break
         killed += 1
         words = f"it took more than {_LIMIT_S} s" if child.too_long else f"it ended the process: {_named(child.signal)}"
         first = reached + 1
-    return Trial(works=None, words=words, killed=killed)
+    # The first combination is the likeliest, and what was said of it says most; what killed the process says more.
+    return Trial(works=None, words=words if killed else first_words, killed=killed)
 
 
 def _named(number: int) -> str:
@@ -362,12 +374,7 @@ def _try_all(operator: Operator, candidates: Sequence[Candidate], first: int, re
             call(*arguments.args, **arguments.kwargs)
             call(*arguments.args, **arguments.kwargs)
         except Exception as error:  # noqa: BLE001 - whatever an operator raises is its refusal
-            report(b"e" + at + _first_sentence(str(error)).encode())
+            report(b"e" + at + first_sentence(str(error)).encode())
             continue
         report(b"w" + at)
         return
-
-
-def _first_sentence(text: str) -> str:
-    line = text.strip().splitlines()[0] if text.strip() else "an error without words"
-    return line.partition(". ")[0].rstrip(".")[:200]

@@ -15,6 +15,7 @@ from referee.anatomy.operator import Operator, find_operator
 from referee.anatomy.prepare import BUDGET_NS, Mode, Request, prepare
 from referee.anatomy.probe import NoProbe, Probe, load_probe
 from referee.anatomy.record import compose_record
+from referee.anatomy.refusals import memory_errors
 from referee.anatomy.scenario import MODES
 from referee.anatomy.stages import KERNEL, Subject, build_ladder
 from referee.anatomy.timing import time_pairs
@@ -70,7 +71,8 @@ def dissect(
     probe = load_probe(announce=announce)
     before = mark_machine()
     arguments = make_arguments(operator, request.wish)
-    found = _dissect(request, arguments, probe, device=device, before=before, progress=progress)
+    with memory_errors(operator):
+        found = _dissect(request, arguments, probe, device=device, before=before, progress=progress)
     if variants:
         groups = make_groups(operator, shape=shapes[0] if shapes else (8,), compiled=True)
         if isinstance(probe, Probe):

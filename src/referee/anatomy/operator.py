@@ -89,6 +89,11 @@ def find_operator(text: str) -> Operator:
     name, overload = _split(text)
     overloads = _overloads(name)
     if not overloads:
+        if _is_scripted(name):
+            raise OptionError(
+                f"{name} is an operator of TorchScript alone: it does not go through the dispatcher.",
+                hint="Only what the dispatcher knows has a ladder, for example aten.add.Tensor.",
+            )
         names = {known.partition(".")[0] for known in load_torch()._C._dispatch_get_all_op_names()}
         near = get_close_matches(name, names, n=3, cutoff=0.6)
         hint = f"Close to it: {', '.join(near)}." if near else "Write for example aten.add.Tensor."
@@ -107,7 +112,7 @@ _FUNCTION = re.compile(r"^torch\.(nn\.functional\.|Tensor\.|linalg\.(?=linalg_))
 
 def _split(text: str) -> tuple[str, str | None]:
     words = re.split(r"::|\.", _FUNCTION.sub("aten.", text.removeprefix("torch.ops.")))
-    if len(words) == 1 or ("::" not in text and len(words) == 2 and words[0] not in _namespaces()):
+    if len(words) == 1 or ("::" not in text and len(words) == 2 and not _is_namespace(words)):
         words = ["aten", *words]
     if len(words) not in (2, 3) or not all(word.isidentifier() for word in words):
         raise OptionError(f"{text!r} is not the name of an operator.", hint="Write for example aten.add.Tensor.")
@@ -116,6 +121,16 @@ def _split(text: str) -> tuple[str, str | None]:
 
 def _plain(overload: str) -> str:
     return "" if overload == "default" else overload
+
+
+def _is_namespace(words: list[str]) -> bool:
+    """Whether the first of two words is a namespace and not the name of an operator."""
+    return words[0] in _namespaces() or _is_scripted("::".join(words))
+
+
+def _is_scripted(name: str) -> bool:
+    """Whether TorchScript has an operator of this name (``prim::device``)."""
+    return name.isascii() and bool(load_torch()._C._jit_get_schemas_for_operator(name))
 
 
 def _namespaces() -> set[str]:

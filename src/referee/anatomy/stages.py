@@ -167,11 +167,9 @@ def build_ladder(subject: Subject, probe: Any) -> Ladder:
         meaning = "the node, its edges and what it saves, made and dropped again"
         steps.append(_step(AUTOGRAD, "autograd node", meaning, wanting.at("call"), plain.at("call")))
     steps += inside
-    steps.append(
-        _step(
-            BINDING, "result", "the Python object around the result, made and dropped", top.at("wrap"), top.at("call")
-        )
-    )
+    found = "the operator found once more by TorchScript, and " if top.boxed else ""
+    meaning = f"{found}the Python object around the result, made and dropped"
+    steps.append(_step(BINDING, "result", meaning, top.at("wrap"), top.at("call")))
     whole_context = subject.autocast or context
     whole = Pair("whole", Timed(entry.expression, entry.names, whole_context), NOTHING)
     return Ladder(

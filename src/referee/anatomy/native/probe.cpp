@@ -390,6 +390,9 @@ class Call : public std::enable_shared_from_this<Call> {
         stack_(make_stack(args, kwargs)) {
     typed_ = find_typed(TypedSignatures{}, op_, stack_);
     if (const auto make = find_kernel(full_)) kernel_ = make(stack_);
+    for (const auto& known : torch::jit::getAllOperatorsFor(symbol_)) {
+      if (known->schema().overload_name() == overload) scripted_ = {known};
+    }
   }
 
   bool is_typed() const { return typed_ != nullptr; }
@@ -482,6 +485,9 @@ class Call : public std::enable_shared_from_this<Call> {
   py::object boxed_go(Depth depth, DispatchKeySet keys, bool below, const py::args& args, const py::kwargs& kwargs) {
     const std::string space = symbol_.ns().toUnqualString(), base = symbol_.toUnqualString();
     const std::string overload = op_.schema().overload_name();
+    if (depth == Depth::wrap) {  // the function that torch.ops itself calls
+      return torch::jit::_get_operation_for_overload_or_packet(scripted_, symbol_, args, kwargs, true);
+    }
     (void)torch::jit::_maybe_handle_torch_function(space, base, overload, true, args, kwargs);
     Stack s = torch::jit::createStackForSchema(op_.schema(), py::args(args), py::kwargs(kwargs), std::nullopt);
     switch (depth) {
@@ -496,10 +502,6 @@ class Call : public std::enable_shared_from_this<Call> {
         break;
       }
       case Depth::call: { py::gil_scoped_release no_lock; op_.callBoxed(&s); break; }
-      case Depth::wrap: {
-        { py::gil_scoped_release no_lock; op_.callBoxed(&s); }
-        return torch::jit::createPyObjectForStack(std::move(s));
-      }
       default: throw std::invalid_argument("this depth is reached through the typed call alone");
     }
     return py::none();
@@ -550,6 +552,7 @@ class Call : public std::enable_shared_from_this<Call> {
   c10::Symbol symbol_;
   Stack stack_;
   std::unique_ptr<TypedCall> typed_;
+  std::vector<std::shared_ptr<torch::jit::Operator>> scripted_;  // this overload alone, as TorchScript knows it
   Kernel kernel_;
   Iterates iterates_ = Iterates::other;
   std::vector<Blank> blanks_;
