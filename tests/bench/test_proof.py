@@ -9,7 +9,7 @@ import pytest
 
 from referee.bench.measure import measure
 from referee.bench.plan import Plan, Step
-from referee.bench.proof import Window, prove, prove_window
+from referee.bench.proof import Proof, Window, proof_findings, prove, prove_window
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import AR1
 from referee.device.protocol import Repeat
@@ -274,3 +274,21 @@ def test_a_number_that_is_read_back_was_computed_however_dear_new_inputs_are(
         seen=seen(),
     )
     assert found.outcome == outcome
+
+
+@pytest.mark.parametrize(("spread", "words"), [(0.1, "reads a value back"), (0.9, "cannot be told from settling")])
+def test_why_nothing_is_proved_is_said_in_its_own_words(spread: float, words: str) -> None:
+    proof = Proof(
+        outcome="cannot-prove",
+        slope_ns=30.0,
+        one_ns=110.0,
+        one_spread_ns=100 * spread,
+        settle_ns=10.0,
+        ratio=1.4,
+        calls=4,
+        steady=False,
+        threshold_frac=0.5,
+    )
+    (finding,) = proof_findings(proof, device=FakeLazy())
+    assert finding.severity == "info"
+    assert words in finding.message

@@ -249,7 +249,8 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
 
 
 def _why_not_proved(proof: Proof) -> str:
-    if proof.slope_ns < proof.threshold_frac * (proof.one_ns - proof.settle_ns):
+    work_ns = proof.one_ns - proof.settle_ns
+    if proof.slope_ns < proof.threshold_frac * work_ns and work_ns >= SPREAD_FACTOR * proof.one_spread_ns:
         return (
             f"Each further call adds {format_frac(max(0.0, proof.slope_frac))} of one call on fresh inputs "
             f"({format_ns(proof.one_ns)}), and reads a value back: that was computed, whether the rest was cannot be "
