@@ -145,3 +145,22 @@ def test_intermediates_are_tensors_with_memory_of_their_own() -> None:
         return torch.cat((c, c)) * 2  # two
 
     assert count_intermediates(step) == 3
+
+
+def test_a_list_of_losses_is_named_once(cpu: Any) -> None:
+    def make() -> Callable[[], object]:
+        weight = torch.rand(4, requires_grad=True)
+        losses: list[torch.Tensor] = []
+
+        def step() -> torch.Tensor:
+            losses.append((weight * 2).sum())
+            return losses[-1]
+
+        return step
+
+    found = dissect(make(), cpu, rebuild=make)
+    (held,) = [f for f in found.findings if f.code == "graph-held"]
+    assert held.evidence["name"] == "losses"
+    assert held.evidence["nodes_per_call"] == 3
+    named = [f.evidence["name"] for f in found.findings if f.code == "inference-tensor"]
+    assert named == ["losses"]

@@ -5,6 +5,7 @@ Each question calls the step as a user would, and answers with findings that nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,7 @@ def _lazy_buffers(rebuild: Callable[[], Callable[[], object]]) -> list[Finding]:
     torch = load_torch()
     try:
         step = rebuild()
-        before = set(named_tensors(step))
+        before = set(map(_holder, named_tensors(step)))
         already = {name for name, tensor in named_tensors(step).items() if tensor.is_inference()}
         with torch.inference_mode():
             step()
@@ -77,7 +78,7 @@ def _lazy_buffers(rebuild: Callable[[], Callable[[], object]]) -> list[Finding]:
     except (RuntimeError, TypeError):  # a step that trains does not run in inference mode at all
         return []
     found: list[Finding] = []
-    for name in made:
+    for name in dict.fromkeys(map(_holder, made)):
         when = "made" if name not in before else "replaced"
         fails = _fails_outside(step)
         after = f"; a later call under no_grad fails: {fails}" if fails else "; updating it in place later would fail"
@@ -111,7 +112,7 @@ def _held_graphs(step: Callable[[], object]) -> list[Finding]:
         step()
     found: list[Finding] = []
     for name, (nodes, held_bytes) in _graph_sizes(step).items():
-        earlier = first.get(name, (0, 0))[0]
+        earlier = first.get(name, (0, 0))[0]  # of a list: of all that it holds
         grown = nodes - earlier
         if grown < _REPEATS:
             continue
@@ -129,11 +130,18 @@ def _held_graphs(step: Callable[[], object]) -> list[Finding]:
 
 
 def _graph_sizes(step: object) -> dict[str, tuple[int, int]]:
+    """Nodes and saved bytes by variable; of what a list holds together."""
     sizes: dict[str, tuple[int, int]] = {}
     for name, tensor in named_tensors(step).items():
         if tensor.grad_fn is not None:
-            sizes[name] = (count_nodes(tensor), read_tape(tensor).saved_bytes)
+            nodes, held_bytes = sizes.get(_holder(name), (0, 0))
+            sizes[_holder(name)] = (nodes + count_nodes(tensor), held_bytes + read_tape(tensor).saved_bytes)
     return sizes
+
+
+def _holder(name: str) -> str:
+    """The variable that a tensor is an element of: ``losses`` for ``losses[3]``."""
+    return re.sub(r"(?<=.)\[\d+\]$", "", name)
 
 
 def _looks_like_inference(model: Any) -> bool:
