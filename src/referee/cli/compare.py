@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY",
-        help="a provenance key that may differ: switches.compile",
+        help="a provenance key, or a section of them, that may differ: switches.grad_mode, accelerator",
     )
     parser.add_argument("--fail-on", choices=("slower", "faster"), help="status 1 if any candidate is that against A")
     add_budget_argument(parser, default="1s", what="of the interleaved part (of each process with --processes)")

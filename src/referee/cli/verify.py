@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance", type=float, metavar="PERCENT", help="how far the ratio may lie from 1 (default: 5)"
     )
     parser.add_argument(
-        "--ignore", action="append", default=[], metavar="KEY", help="a provenance key that may differ: chip.model"
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a provenance key, or a section, that may differ: chip.model",
     )
     parser.add_argument("--budget", metavar="TIME", help="wall-clock budget here (default: that of the saved one)")
     add_layout_argument(parser)
