@@ -65,3 +65,17 @@ def test_a_mistake_is_one_sentence_and_status_2(words: list[str], capsys: pytest
     assert shown.out == ""
     assert "Traceback" not in shown.err
     assert shown.err.splitlines()[-1].startswith("referee: ")
+
+
+def test_a_step_that_fails_for_a_model_built_in_inference_mode_names_its_tensors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "steps.py"
+    path.write_text(
+        "import torch\n\ndef serve():\n    with torch.inference_mode():\n        model = torch.nn.Conv1d(3, 4, 3)\n"
+        "    x = torch.rand(2, 3, 16)\n    return lambda: model(x).sum()\n"
+    )
+    assert main(["anatomy", f"{path}:serve", "--no-progress"]) == 2
+    said = capsys.readouterr().err
+    assert "model.weight, model.bias were made in inference mode" in said
+    assert "Traceback" not in said

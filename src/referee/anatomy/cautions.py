@@ -6,12 +6,14 @@ Each question calls the step as a user would, and answers with findings that nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from referee.anatomy.held import named_tensors
 from referee.anatomy.tape import count_nodes, read_tape
 from referee.device.host import load_torch
+from referee.errors import OptionError, RefereeError
 from referee.records.anatomy import Tape
 from referee.records.finding import Finding
 from referee.units import format_bytes
@@ -37,6 +39,23 @@ def find_cautions(
     if not runs_backward and tape.saved_bytes and _looks_like_inference(model):
         findings.append(_never_runs(tape))
     return findings
+
+
+@contextmanager
+def inference_errors(step: object, name: str) -> Iterator[None]:
+    """Name the tensors that were made in inference mode, where the step fails for them."""
+    try:
+        yield
+    except RefereeError as error:
+        held = [known for known, tensor in named_tensors(step).items() if tensor.is_inference()]
+        if not held or "nference tensor" not in str(error):
+            raise
+        shown = ", ".join(held[:4]) + (f" and {len(held) - 4} more" if len(held) > 4 else "")
+        raise OptionError(
+            f"{name} does not run where gradients are wanted: {shown} {'was' if len(held) == 1 else 'were'} made in"
+            " inference mode.",
+            hint="Build the model outside of inference_mode, or clone these tensors outside of it.",
+        ) from error
 
 
 def _inference_tensors(step: object) -> list[Finding]:

@@ -145,11 +145,13 @@ def _step(args: argparse.Namespace) -> Anatomy:
     if args.budget == _OP_BUDGET:
         args.budget = _STEP_BUDGET
     device, (target,) = open_on(args, [args.op])
+    from referee.anatomy.cautions import inference_errors
     from referee.anatomy.step import dissect_step
     from referee.target import step_errors
 
     progress = Progress(enabled=not args.no_progress)
-    with step_errors(target.name), progress.stage(f"tape and grad modes of {target.name}"):
+    errors = inference_errors(target.step, target.name)
+    with errors, step_errors(target.name), progress.stage(f"tape and grad modes of {target.name}"):
         return dissect_step(
             target.step,
             device=device,
