@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -103,11 +104,19 @@ def test_the_commit_and_the_state_of_the_tree_are_those_of_git(tmp_path: Path) -
     git("init", "-q")
     git("add", "step.py")
     git("commit", "-q", "-m", "one")
-    assert read_repository(str(source)) == {"git_commit": git("rev-parse", "HEAD"), "git_dirty": False}
+    found = read_repository(str(source))
+    assert found == {
+        "git_commit": git("rev-parse", "HEAD"),
+        "git_dirty": False,
+        "source_digest": hashlib.sha256(b"x = 1\n").hexdigest()[:16],
+    }
     folder = tmp_path / "clean" / "inner"
     folder.mkdir()
     source.write_text("x = 2\n")
-    assert read_repository(str(folder / "other.py"))["git_dirty"] is True
+    assert read_repository(str(source)) == found, "what runs is what was loaded"
+    other = read_repository(str(folder / "other.py"))
+    assert other["git_dirty"] is True
+    assert "source_digest" not in other, "there is no such file"
     assert read_repository(str(tmp_path / "nowhere" / "x.py")) == {}
     assert read_repository(None) == {}
 
