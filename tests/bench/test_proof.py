@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import count
 
 import pytest
 
 from referee.bench.measure import measure
 from referee.bench.plan import Plan, Step
-from referee.bench.proof import Proof, Window, proof_findings, prove, prove_window
+from referee.bench.proof import CALLS, REPEATS, Proof, Window, proof_findings, prove, prove_window
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import AR1
 from referee.device.protocol import Repeat
@@ -123,6 +124,20 @@ def test_patterns_on_a_lazy_device(pattern: str, seed: int) -> None:
     window: Window = getattr(patterns, pattern)
     found = prove_window(window, device=patterns.device, fresh=patterns.fresh)
     assert found.outcome == ("ran" if LAZY[pattern] else "did-not-run")
+
+
+def test_a_round_that_others_lengthen_unseen_does_not_prove_that_work_ran() -> None:
+    """A backend's own threads lose the core without a switch of ours: the longer windows of one round all read more."""
+    patterns, longer = Patterns(FakeLazy(settle_ns=20_000)), count()
+
+    def window(n: int) -> None:
+        patterns.last_only(n)
+        if n == 2 * CALLS and next(longer) <= REPEATS:
+            patterns.device.clock.advance(4 * CALLS * DEVICE)
+
+    found = prove_window(window, device=patterns.device, fresh=patterns.fresh)
+    assert found.outcome == "did-not-run"
+    assert next(longer) > 2 * REPEATS, "more readings were taken"
 
 
 def test_doubling_alone_would_have_accepted_what_never_ran() -> None:

@@ -91,8 +91,10 @@ class Proof:
 
     @property
     def clear(self) -> bool:
-        """Whether further readings could not change the outcome."""
-        return self.outcome == "ran" or (self.outcome == "did-not-run" and abs(self.slope_frac) < CLEAR_FRAC)
+        """Whether further readings could not change the outcome: as work that ran adds up, or as none does."""
+        if self.outcome == "ran":
+            return self.steady
+        return self.outcome == "did-not-run" and abs(self.slope_frac) < CLEAR_FRAC
 
     @property
     def evidence(self) -> dict[str, Scalar]:
