@@ -15,6 +15,7 @@ from referee.anatomy.operator import find_operator
 from referee.anatomy.prepare import Request, prepare
 from referee.anatomy.stages import Subject, build_ladder
 from referee.anatomy.timing import Cost
+from referee.device.registry import open_device
 from referee.records.anatomy import Stage
 from referee.records.estimate import Estimate
 from referee.report.compose import compose
@@ -103,3 +104,11 @@ def test_a_stage_that_cannot_be_told_from_nothing_is_shown_by_what_it_is_below(
     text = render_text(compose(replace(found, stages=(stage,))), width=120, color=False)
     row = next(line for line in text.splitlines() if line.strip().startswith("dispatch: keys"))
     assert shown in row
+
+
+def test_what_was_not_taken_cold_is_said(probe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.anatomy.timing._fits", lambda *_, **__: False)
+    found = dissect("aten.neg", device=open_device("cpu"), budget_ns=50_000_000)
+    assert found.whole_cold_ns is None
+    assert "cold-not-taken" in {finding.code for finding in found.findings}
+    assert all(stage.cold_ns is None for stage in found.stages)

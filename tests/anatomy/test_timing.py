@@ -70,6 +70,21 @@ def test_a_budget_that_is_gone_leaves_the_least_number_of_rounds_of_either_kind(
     assert (cost.hot.n, cost.cold.n) == (12, 12)
 
 
+def test_calls_of_many_milliseconds_are_blocks_by_themselves_and_not_taken_cold() -> None:
+    device, calls = FakeSync(), [0]
+
+    def product(ns: int) -> None:
+        calls[0] += 1
+        device.clock.advance(ns)
+
+    mix = Mix(groups=(("other()",),) * 40, names={"other": lambda: device.clock.advance(1_000)})
+    pair = Pair("stage", timed(product, 30_000_000), timed(product, 20_000_000))
+    (cost,) = time_pairs([pair], device=device, budget_ns=BUDGET_NS, enough=0, mix=mix)
+    assert cost.hot.point == pytest.approx(10_000_000)
+    assert cost.cold is None
+    assert calls[0] <= 2 * (4 + 12), "four calls a side to see how long they are, and the fewest rounds"
+
+
 def test_without_clean_blocks_there_is_no_number() -> None:
     clock = VirtualClock(preemptions=(Preemption(at_ns=at, length_ns=50_000) for at in count(10_000, 60_000)))
     with pytest.raises(CannotTell, match="without being preempted"):

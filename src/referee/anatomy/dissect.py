@@ -25,8 +25,8 @@ from referee.bench.plan import ProgressCallback, no_progress
 from referee.device.protocol import Device
 from referee.device.provenance import MachineMark, mark_machine
 from referee.records.anatomy import Anatomy
-from referee.records.finding import Scalar
-from referee.units import NS_PER_MS
+from referee.records.finding import Finding, Scalar
+from referee.units import NS_PER_MS, format_ns
 
 _VARIANTS_NS = 3_000 * NS_PER_MS
 
@@ -110,7 +110,21 @@ def _dissect(
     costs = time_pairs([*pairs, *witness], device=device, budget_ns=request.budget_ns, mix=mix, progress=progress)
     found = compose_record(request, prepared, ladder, costs[: len(pairs)], probe=how, device=device, before=before)
     kernel_ns = sum(stage.ns for stage in found.stages if stage.layer == KERNEL)
-    return replace(found, findings=(*found.findings, *judge_behind(costs[len(pairs) :], kernel_ns)))
+    findings = (*found.findings, *judge_behind(costs[len(pairs) :], kernel_ns))
+    if mix is not None and found.whole_cold_ns is None:
+        findings = (*findings, _not_cold(found))
+    return replace(found, findings=findings)
+
+
+def _not_cold(found: Anatomy) -> Finding:
+    return Finding(
+        code="cold-not-taken",
+        severity="info",
+        message=f"A call of {format_ns(found.whole_ns)} was not taken apart amid other operators: it finds the caches"
+        " as it left them itself, and its copies would have taken more than the budget.",
+        evidence={"whole_ns": found.whole_ns},
+        hint="Take the stages of the host apart on a smaller shape.",
+    )
 
 
 def is_typed(subject: Subject, module: Any) -> bool:

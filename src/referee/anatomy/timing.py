@@ -38,6 +38,9 @@ _STRETCH = 4
 to 30 rounds one stage of eight differed by more than a tenth between processes, with 80 and more one of a hundred."""
 _MIN_CLEAN = 6
 
+_ALONE_NS = 10 * BLOCK_NS
+"""A call as long as this is a block by itself: what a block costs, and what ran before it, are no part of it."""
+
 LONG_NS = 5_000
 """From here on a call's own spread, some percent of it, is as large as the stages that are told from it."""
 
@@ -117,15 +120,17 @@ def time_pairs(
 ) -> tuple[Cost, ...]:
     """Time every pair for about ``budget_ns`` together; with ``mix`` also cold, in ``cold_frac`` of that time.
 
-    Fewer than ``enough`` hot rounds in that time stretch it.
+    Fewer than ``enough`` hot rounds in that time stretch it. Nothing is taken cold where the calls are so long that
+    the fewest cold rounds would not fit the stretched budget: such a call finds the caches as it left them itself.
 
     Raises what an expression raises, and :class:`~referee.errors.CannotTell` where hardly a block is clean.
     """
-    hot, cold = _sides(pairs), (_sides(pairs) if mix is not None else [])
+    hot = _sides(pairs)
     until_ns = device.now_ns() + budget_ns
     with quiet_collector():
         for side in _flat(hot):
             _prepare(side, device=device, mix=None, block_ns=block_ns)
+        cold = _sides(pairs) if mix is not None and _fits(hot, mix=mix, budget_ns=budget_ns) else []
         for side in _flat(cold):
             _prepare(side, device=device, mix=mix, block_ns=block_ns)
         for both in (*hot, *cold):
@@ -152,6 +157,12 @@ def time_pairs(
 
 def _sides(pairs: Sequence[Pair]) -> list[_Sides]:
     return [(_Side(pair.upper), _Side(pair.lower)) for pair in pairs]
+
+
+def _fits(hot: Sequence[_Sides], *, mix: Mix, budget_ns: int) -> bool:
+    """Whether the calls are short, or the fewest cold rounds, with each at every place of the mix, in the budget."""
+    calls_ns = [side.about_ns for side in _flat(hot)]
+    return max(calls_ns) < _ALONE_NS or _LEAST_ROUNDS * mix.places * sum(calls_ns) <= _STRETCH * budget_ns
 
 
 def _flat(sides: Sequence[_Sides], *, backwards: bool = False, flipped: bool = False) -> list[_Side]:
@@ -200,12 +211,12 @@ def _prepare(side: _Side, *, device: Device, mix: Mix | None, block_ns: int) -> 
 
 
 def _level(both: _Sides) -> None:
-    """Two long calls get blocks of the same length, behind a call that is not timed.
+    """Two long calls get blocks of the same length, behind a call that is not timed, unless each is a block by itself.
 
     So few calls make such a block that what a block costs by itself weighs in it, its first call behind that of another
     stage, and an odd number of outputs that lie in two places by turns.
     """
-    if any(side.about_ns < LONG_NS for side in both):
+    if any(not LONG_NS <= side.about_ns < _ALONE_NS for side in both):
         return
     turns = max(side.turns for side in both)
     for side in both:

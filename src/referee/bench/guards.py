@@ -133,7 +133,7 @@ def _no_clean_block(sampled: Sampled) -> Finding:
             "threshold": KNOWN_STOLEN_FRAC if sampled.corrected else STOLEN_FRAC,
             "slice_ns": SLICE_NS,
         },
-        hint="More threads compute than cores are idle: let fewer compute (--threads 1), or measure on an idle machine.",
+        hint="More threads compute than cores are idle: let fewer compute (--threads 1), or use an idle machine.",
     )
 
 

@@ -110,6 +110,7 @@ CODES: dict[str, str] = {
     "results-kept": "the step keeps tensors that earlier calls made, more with each call",
     "backward-never-runs": "tensors are saved for a backward pass that does not run",
     "remainder-large": "the stages do not add up to the whole",
+    "cold-not-taken": "the call is too long for its stages to be told amid other operators within the budget",
     "dearer-behind-kernel": "a long kernel leaves the caches cold, and what stands around it takes longer",
     # traces
     "not-cached": "the trace was read, but could not be kept for the next time",
