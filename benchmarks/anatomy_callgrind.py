@@ -8,8 +8,9 @@ AVX-512 and counts each byte of a string instruction, so the kernels of ATen, MK
 to AVX2 without string copies on both sides (:data:`SAME_CODE`).
 
 The clock's processes lie where `referee anatomy` lies. Agreement is printed twice. *Strict*: the two largest by the
-medians. *With ties*: the clock does not rank two stages that are closer than a stage is promised to repeat, 10 % or
-25 ns, nor the counts two within one per cent; the sets agree if one set of two can stand first in both orders.
+medians. *With ties*: two stages whose difference between processes has zero in its 95 % interval (Student's t over the
+repeats), or that are within one per cent of each other's instructions, are not ranked, and the sets agree if one set of
+two can stand first in both orders.
 
 The commonest are those of the table of operators that one training step of a transformer layer and of a small
 convolutional network with Adam and clipped gradients calls most, counted below autograd; held out are the next ten,
@@ -82,8 +83,8 @@ SAME_CODE = {
 TURNS = 60
 MIN_RANK, MIN_AGREE_FRAC = 0.7, 0.8
 SAME_COUNT_FRAC = 0.01
-REPEATS_FRAC, REPEATS_NS = 0.10, 25.0
-"""Two processes, one of them under load, give a stage this close together, whichever is more."""
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+"""Two-sided 95 % points of Student's t, by the number of repeats."""
 
 
 def ladders(operators: Sequence[str], shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
@@ -185,9 +186,13 @@ def nanoseconds(operators: Sequence[str], shape: tuple[int, ...], repeats: int) 
     return [_child(words) for _ in range(repeats)]
 
 
-def same_time(first: float, second: float) -> bool:
-    """Whether two stages are closer than either is promised to repeat."""
-    return abs(first - second) <= max(REPEATS_FRAC * max(first, second), REPEATS_NS)
+def same_time(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether the difference of two stages over the repeats has zero in its 95 % interval."""
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if len(differences) < 2:
+        return False
+    half = T_95[len(differences)] * statistics.stdev(differences) / len(differences) ** 0.5
+    return bool(abs(statistics.fmean(differences)) <= half)
 
 
 def same_count(first: float, second: float) -> bool:
@@ -229,7 +234,7 @@ def judged(
     rank = spearman(list(medians.values()), [counts[stage] for stage in medians])
     first = [sorted(of, key=of.__getitem__, reverse=True)[:3] for of in (medians, counts)]
     strict = rank >= MIN_RANK and set(first[0][:2]) == set(first[1][:2])
-    by_clock = first_twos(medians, lambda a, b: same_time(medians[a], medians[b]))
+    by_clock = first_twos(medians, lambda a, b: same_time(times[a], times[b]))
     by_count = first_twos(counts, lambda a, b: same_count(counts[a], counts[b]))
     tied = rank >= MIN_RANK and bool(by_clock & by_count)
     words = [", ".join(f"{s} {of[s]:.0f}" for s in top) for top, of in zip(first, (medians, counts), strict=True)]
@@ -259,7 +264,7 @@ def main() -> None:
     strict, tied = sum(line[0] for line in lines), sum(line[1] for line in lines)
     print_table(
         f"{options.shape}, rank correlation at least {MIN_RANK} and the same two largest in {strict} of {len(chosen)};"
-        f" with stages too close to be ranked as ties: {tied}",
+        f" stages that cannot be ranked counted as tied: {tied}",
         ("operator", "rank", "three largest by clock, ns", "by instructions", "per ns", "strict", "with ties"),
         [line[2] for line in lines],
     )

@@ -5,8 +5,8 @@
 
 Each fresh process measures one operation with Referee's defaults, and after it with torch.utils.benchmark, timeit and
 pytest-benchmark. It lies where `referee bench` lies (always at the same addresses; `--layout random`: as the system
-draws them). The reference is the median of the quiet medians; what comes of the median of the quiet floors, which lies
-a little lower, stands beside it. States are taken in turn, so that all see the same minutes.
+draws them). The reference is the median of the quiet floors. States are taken in turn, so that all see the same
+minutes.
 """
 
 from __future__ import annotations
@@ -167,41 +167,33 @@ def run(store: Store, operations: list[str], states: list[str], options: argpars
 
 def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:
     """Errors against the quiet floor, state by state, each figure beside its limit."""
-    quiet = [one for one in taken.get("quiet", []) if one["floor"] and one["median"]]
+    quiet = [one["floor"] for one in taken.get("quiet", []) if one["floor"]]
     if not quiet:
         return
-    reference, lower = median([one["median"] for one in quiet]), median([one["floor"] for one in quiet])
-    rows: list[list[object]] = []
-    others: list[list[object]] = []
+    reference = median(quiet)
+    rows, others = [], []
     for state, results in taken.items():
         floors = [one["floor"] for one in results if one["floor"]]
         if not floors:
             continue
-        within, within_lower = (sum(abs(f / of - 1) <= TOLERANCE for f in floors) for of in (reference, lower))
+        within = sum(abs(floor / reference - 1) <= TOLERANCE for floor in floors)
         flagged = [one for one in results if "disturbed" in one["codes"] or one["median"] is None]
-        unflagged = [one["median"] for one in results if one not in flagged]
-        calm, calm_lower = (max((abs(m / of - 1) for m in unflagged), default=0.0) for of in (reference, lower))
+        calm = max((abs(one["median"] / reference - 1) for one in results if one not in flagged), default=0.0)
         wall = max(one["wall"] for one in results)
         wanted = len(results) - MISSED * len(results) // 20
         rows += [
             [state, "floor within 3 %", f"{within}/{len(results)}", f">= {wanted}", verdict(within >= wanted)],
-            [state, "  of the quiet floors", f"{within_lower}/{len(results)}", "", ""],
             [state, "max/min of floors", spread(floors), f"<= {MOST_SPREAD}", verdict(spread(floors) <= MOST_SPREAD)],
             [state, "worst unflagged median", f"{calm:.1%}", "<= 4 %", verdict(calm <= MEDIAN_TOLERANCE)],
-            [state, "  of the quiet floors", f"{calm_lower:.1%}", "", ""],
             [state, "  disturbed", f"{len(flagged)}", "", ""],
             [state, "longest answer s", wall, f"<= {MOST_WALL_S}", verdict(wall <= MOST_WALL_S)],
         ]
         others.append(
             [state, *(_off(results, key, reference) for key in ("floor", "median", "torch", "timeit", "pytest"))]
         )
+    print_table(f"{operation}: quiet floor {reference:,.0f} ns", ["state", "what", "figure", "limit", "verdict"], rows)
     print_table(
-        f"{operation}: median of the quiet medians {reference:,.0f} ns, of the quiet floors {lower:,.0f} ns",
-        ["state", "what", "figure", "limit", "verdict"],
-        rows,
-    )
-    print_table(
-        f"{operation}: off the median of the quiet medians, median and worst",
+        f"{operation}: off the quiet floor, median and worst",
         ["state", "Referee floor", "Referee median", "torch Timer", "timeit", "pytest-benchmark"],
         others,
     )
