@@ -187,12 +187,21 @@ def test_a_killed_script_leaves_the_cycles_that_were_whole_and_says_so(tmp_path:
 def test_an_interrupt_names_what_was_saved(tmp_path: Path) -> None:
     text = "for k in range(10**9):\n    step()\n    time.sleep(0.01)\n    if k == 5: print('now', flush=True)\n"
     words = command(tmp_path, text, "--active", "100000")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # What starts the tests may ignore interrupts (a shell does so for what runs behind it), and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "now\n"
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     (trace,) = find_traces([str(tmp_path / "out")])
     assert said.strip().startswith("referee: interrupted.")

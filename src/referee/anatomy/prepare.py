@@ -13,6 +13,7 @@ from referee.anatomy.entry import Way, find_entry
 from referee.anatomy.operator import Operator
 from referee.anatomy.path import keys_of_call, predict, visited
 from referee.anatomy.stages import Subject
+from referee.anatomy.timing import LONG_NS
 from referee.device.host import load_torch
 from referee.records.anatomy import PathEntry
 from referee.units import NS_PER_MS
@@ -20,9 +21,6 @@ from referee.units import NS_PER_MS
 Mode = Literal["grad", "no_grad", "inference"]
 
 BUDGET_NS = 700 * NS_PER_MS
-
-LONG_NS = 5_000
-"""A longer call varies by some percent with where its kernel finds the stack, which is as much as a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)

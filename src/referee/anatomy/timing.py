@@ -42,7 +42,8 @@ _ALONE_NS = 10 * BLOCK_NS
 """A call as long as this is a block by itself: what a block costs, and what ran before it, are no part of it."""
 
 LONG_NS = 5_000
-"""From here on a call's own spread, some percent of it, is as large as the stages that are told from it."""
+"""From here on a call's own spread, some percent of it (with where its kernel finds the stack, among others), is as
+large as the stages that are told from it."""
 
 Context = Callable[[], AbstractContextManager[Any]]
 

@@ -106,6 +106,7 @@ def compare(
     check_keys(ignoring)
     mark = mark_machine()
     with quiet_collector():
+        busy = max(busy_beside(side.device or device) for side in candidates)
         ready = make_ready(candidates, device=device, plan=plan, before=mark, progress=progress)
         differing = [what_differs(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
         quads = _Quads(pairs=[[] for _ in ready[1:]])
@@ -113,12 +114,11 @@ def compare(
         findings += [*check_outputs(ready, ignoring=ignoring), *check_layouts(ready, ignoring=ignoring)]
         devices = tuple({id(side.device): side.device for side in ready}.values())
         before = [each.counters() for each in devices]
-        busy = busy_beside(device)
         if not fatal(tuple(findings)):
             with kept_state():
                 _take_quads(ready, quads, device=device, plan=plan, progress=progress)
         moved = [moved_counters(then, each.counters()) for then, each in zip(before, devices, strict=True)]
-    findings += check_beside(busy, busy_beside(device))
+    findings += check_beside(busy, max(busy_beside(each) for each in devices))
     # Some counts are of the process: moved by the same, they are told once.
     findings += check_counters({name: by for each in moved for name, by in each.items()})
     for side in ready:

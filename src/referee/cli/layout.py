@@ -60,7 +60,9 @@ def wanted_layout(words: Sequence[str]) -> Layout | None:
     """At which addresses a command line wants to measure; ``None`` where it does not matter, or nothing is measured."""
     if takes_operator(words):
         return "fixed"
-    if not _MEASURING.intersection(words[:1]) or any(is_option(word, _PROCESSES) for word in words):
+    if not _MEASURING.intersection(words[:1]):
+        return None
+    if words[0] == "compare" and any(is_option(word, _PROCESSES) for word in words):
         return None
     stated = _values(words, "--layout")
     return "random" if stated[-1:] == ["random"] else "fixed"
@@ -108,9 +110,9 @@ def settings(environment: Mapping[str, str], words: Sequence[str]) -> dict[str, 
 
 
 def _values(words: Sequence[str], option: str) -> list[str]:
-    """What is stated for an option, ``--option VALUE`` or ``--option=VALUE``, in order."""
+    """What is stated for an option, ``--option VALUE`` or ``--option=VALUE``, in full or shortened, in order."""
     pairs = pairwise([*words, ""])
-    return [after if word == option else word.partition("=")[2] for word, after in pairs if is_option(word, (option,))]
+    return [word.partition("=")[2] if "=" in word else after for word, after in pairs if is_option(word, (option,))]
 
 
 def _restore() -> None:

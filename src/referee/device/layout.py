@@ -13,7 +13,7 @@ from typing import Literal
 
 Layout = Literal["fixed", "random"]
 
-NO_RANDOM_ADDRESSES = 0x0040000
+_NO_RANDOM_ADDRESSES = 0x0040000
 """``ADDR_NO_RANDOMIZE`` of <sys/personality.h>."""
 
 _READ_ONLY = 0xFFFFFFFF
@@ -27,7 +27,7 @@ def address_layout() -> Layout | None:
         drawn = int(Path("/proc/sys/kernel/randomize_va_space").read_text())
     except (OSError, ValueError):
         return None
-    return "fixed" if personality & NO_RANDOM_ADDRESSES or not drawn else "random"
+    return "fixed" if personality & _NO_RANDOM_ADDRESSES or not drawn else "random"
 
 
 def ask_for_layout(layout: Layout) -> bool:
@@ -42,7 +42,7 @@ def ask_for_layout(layout: Layout) -> bool:
         return False
     personality.argtypes, personality.restype = [ctypes.c_ulong], ctypes.c_int
     now = personality(_READ_ONLY)
-    wanted = now | NO_RANDOM_ADDRESSES if layout == "fixed" else now & ~NO_RANDOM_ADDRESSES
+    wanted = now | _NO_RANDOM_ADDRESSES if layout == "fixed" else now & ~_NO_RANDOM_ADDRESSES
     if now < 0 or wanted == now:
         return False
     return bool(personality(wanted) >= 0)

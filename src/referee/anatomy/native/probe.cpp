@@ -355,7 +355,6 @@ Tensor allocate(const Blank& b) {
   return allocate(b.sizes, b.contiguous ? at::IntArrayRef() : at::IntArrayRef(b.strides), b.options);
 }
 
-// Each turn waits for the one before, and the fences keep the work around it from running meanwhile.
 // Nothing that stands behind begins before all that stands before it is done.
 inline void stand_still() {
 #if defined(__x86_64__)
