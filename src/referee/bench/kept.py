@@ -6,12 +6,9 @@ data at first and has decayed to zero, or grown beyond all numbers, is not what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from referee.records.finding import Finding
-
-if TYPE_CHECKING:
-    from referee.device.kept import Kept
 
 _MOST_CALLS = 256
 """Of longer runs no more need to have left something: what goes round in a few hundred places is told from what is
@@ -19,6 +16,64 @@ kept for good."""
 
 _LEFT_FRAC = 0.5
 """So much of what the calls together would have left must be there."""
+
+
+class Values(Protocol):
+    """Of how many tensors: all zero, not finite, subnormal (``referee.device.values``)."""
+
+    @property
+    def tensors(self) -> int:
+        """How many were looked at."""
+
+    @property
+    def zero(self) -> int:
+        """All zero."""
+
+    @property
+    def nan(self) -> int:
+        """With NaN among them."""
+
+    @property
+    def infinite(self) -> int:
+        """With infinities among them."""
+
+    @property
+    def subnormal(self) -> int:
+        """With many subnormal numbers."""
+
+
+class Kept(Protocol):
+    """What a step held after a watched call, and what of it that call had added (``referee.device.kept``)."""
+
+    @property
+    def tensors(self) -> int:
+        """Tensors held after the call."""
+
+    @property
+    def more_tensors(self) -> int:
+        """Those that it had added."""
+
+    @property
+    def more_nodes(self) -> int:
+        """Nodes of the autograd graph that it had added."""
+
+    @property
+    def graph_is_held(self) -> bool:
+        """Whether what it had added to a graph is there still."""
+
+    @property
+    def values(self) -> Values:
+        """What the tensors held then."""
+
+    @property
+    def state(self) -> Values:
+        """The same without parameters."""
+
+    def count_tensors(self) -> int:
+        """Tensors held by now."""
+
+    def values_now(self) -> tuple[Values, Values]:
+        """What they hold by now, with parameters and without."""
 
 
 def check_kept(seen: object, *, calls: int) -> tuple[Finding, ...]:
