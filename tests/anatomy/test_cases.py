@@ -99,6 +99,7 @@ def test_a_compiled_function_of_tiny_work_costs_its_guards_and_wrapper(cpu: Any)
     whole, parts = found[plain].ns, [found[name].ns for name in (guards, behind)]
     assert whole is not None
     assert all(part is not None and 0 < part < whole for part in parts)
+    assert found[guards].extra_ns is found[behind].extra_ns is None
     assert dearer(found, behind, "bare") > 1.2
 
 

@@ -167,6 +167,20 @@ def test_an_episode_of_slowness_without_a_switch_is_called_disturbed() -> None:
     assert found.floor_ns == HOST + DEVICE
 
 
+@pytest.mark.parametrize(("percent", "told"), [(105, True), (102, False)])
+def test_an_episode_that_spares_a_few_of_many_blocks_is_called_disturbed(percent: int, told: bool) -> None:
+    """Blocks of 150 us for half a second; the last 94 % of it are slow, so that the low decile is slow as well."""
+    slow = Slowdown(start_ns=65 * NS_PER_MS, end_ns=5 * NS_PER_S, percent=percent)
+    found = run(FakeSync(clock=VirtualClock(slowdowns=[slow])), plan=Plan())
+    clean = sorted(ns for ns, counts in zip(found.samples_ns, found.clean, strict=True) if counts)
+    assert clean[len(clean) // 10] > HOST + DEVICE, "the low decile shows nothing"
+    assert ("disturbed" in codes(found)) is told
+    if told:
+        evidence = next(f for f in found.findings if f.code == "disturbed").evidence
+        assert evidence["p5_ns"] == HOST + DEVICE
+        assert evidence["ratio"] == pytest.approx(1.05, abs=0.005)
+
+
 def test_a_slow_first_call_changes_neither_the_blocks_nor_the_number() -> None:
     slow = SlowFirst(host_ns=NS_PER_S)
     found = run(FakeSync(noise=[slow]))

@@ -56,12 +56,14 @@ def _parts(
             source="check(values)",
             names={"check": guards.check, "values": {"args": tensors}},
             note="a part: whether the compiled code fits these arguments",
+            part=True,
         ),
         Way(
             name=f"{_NAME}, behind the guards",
             source=f"f({inside})",
             names={**names, "f": FunctionType(code, space)},
             note="a part: the runtime's wrapper and the kernel",
+            part=True,
         ),
     ]
 

@@ -269,7 +269,7 @@ def _wrapped(names: dict[str, Any]) -> dict[str, Any]:
 def time_groups(
     groups: tuple[Group, ...], *, device: Device, budget_ns: int, progress: ProgressCallback = no_progress
 ) -> tuple[Variant, ...]:
-    """Every way of every group, and what it costs beyond the first of its group."""
+    """Every way of every group, and what it costs beyond the first of its group; a part is held against nothing."""
     found: list[Variant] = []
     for group in groups:
         usable = [way for way in group.ways if not way.why_not and _works(way)]
@@ -278,7 +278,7 @@ def time_groups(
         timed = {way.name: Timed(way.source, way.names, way.context) for way in usable}
         first = timed[usable[0].name]
         pairs = [Pair(way.name, timed[way.name], NOTHING) for way in usable]
-        pairs += [Pair(way.name, timed[way.name], first) for way in usable[1:]]
+        pairs += [Pair(way.name, timed[way.name], first) for way in usable[1:] if not way.part]
         costs = time_pairs(pairs, device=device, budget_ns=budget_ns // len(groups), progress=progress)
         wholes = {cost.name: cost.hot for cost in costs[: len(usable)]}
         extras = {cost.name: cost.hot for cost in costs[len(usable) :]}

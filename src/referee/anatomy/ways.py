@@ -22,6 +22,8 @@ class Way:
     why_not: str = ""
     repeats: int = 1
     """How often the source does the work by itself."""
+    part: bool = False
+    """Whether it is only a part of another way, which says nothing when held against the first of the group."""
 
 
 @dataclass(frozen=True, kw_only=True)

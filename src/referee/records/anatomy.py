@@ -160,7 +160,7 @@ class Variant:
     name: str
     ns: float | None
     extra_ns: float | None
-    """Against the first of the group."""
+    """Against the first of the group; ``None`` for it, for a part of another way and for what could not be timed."""
     ci_low_ns: float | None = None
     ci_high_ns: float | None = None
     note: str = ""

@@ -19,7 +19,7 @@ Scalar = str | int | float | bool | None
 CODES: dict[str, str] = {
     # measuring
     "unsettled": "the clock stopped before the work had run",
-    "disturbed": "the median and the low decile part: something else ran on these cores",
+    "disturbed": "the median and the low end of the blocks part: something else ran on these cores",
     "no-clean-block": "every block was preempted: no estimate of the undisturbed time exists",
     "varying-calls": "the calls of a side differ by themselves: median calls are compared, and not pairs of blocks",
     "slow-calls": "some calls take so much longer than the median that they are a large part of the time",

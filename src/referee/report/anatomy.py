@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from referee.records.anatomy import (
     SMALL_NS,
@@ -60,8 +61,8 @@ def anatomy_headline(anatomy: Anatomy) -> Headline:
             figure="No headline number", sentence="The call could not be timed.", context=context, tone="bad"
         )
     layers = layer_sums(anatomy.stages)
-    largest = max(layers, key=lambda name: layers[name], default="")
-    share = layers.get(largest, 0.0) / anatomy.whole_ns
+    largest = max(layers, key=lambda name: layers[name].ns, default="")
+    share = layers[largest].ns / anatomy.whole_ns if largest else 0.0
     # Where much of the whole is in no stage, none of them can be called the largest.
     partial = any(finding.code in ("no-probe", "remainder-large") for finding in anatomy.findings)
     named = 0 < share <= 1 and not partial
@@ -82,12 +83,40 @@ def _cold_words(anatomy: Anatomy) -> str:
     return f"Amid other operators it takes {format_ns(anatomy.whole_cold_ns)}, {ratio} as long."
 
 
-def layer_sums(stages: tuple[Stage, ...]) -> dict[str, float]:
-    """Nanoseconds by layer, in the order in which the layers appear."""
-    sums: dict[str, float] = {}
+@dataclass(frozen=True, kw_only=True)
+class LayerSum:
+    """The stages of one layer together, in nanoseconds; their intervals are independent and add in quadrature."""
+
+    ns: float
+    low_ns: float
+    high_ns: float
+
+
+def layer_sums(stages: tuple[Stage, ...]) -> dict[str, LayerSum]:
+    """Each layer's sum, in the order in which the layers appear."""
+    members: dict[str, list[Stage]] = {}
     for stage in stages:
-        sums[stage.layer] = sums.get(stage.layer, 0.0) + stage.ns
-    return sums
+        members.setdefault(stage.layer, []).append(stage)
+    return {name: _sum_of(layer) for name, layer in members.items()}
+
+
+def _sum_of(layer: list[Stage]) -> LayerSum:
+    ns = sum(stage.ns for stage in layer)
+    below = math.hypot(*(stage.ns - stage.ci_low_ns for stage in layer))
+    above = math.hypot(*(stage.ci_high_ns - stage.ns for stage in layer))
+    return LayerSum(ns=ns, low_ns=ns - below, high_ns=ns + above)
+
+
+def _layer_bar(name: str, layer: LayerSum, whole_ns: float) -> Bar:
+    """One layer's share of the whole; what cannot be told from nothing has a bound and no share."""
+    words, bound = _bounded_words(layer.ns, layer.low_ns, layer.high_ns), bound_ns(layer.low_ns, layer.high_ns)
+    frac = 0.0 if bound is not None else layer.ns / whole_ns
+    known = bound is None and abs(layer.ns) >= SMALL_NS
+    return Bar(
+        label=name,
+        frac=max(0.0, min(1.0, frac)),
+        text=f"{words}, {format_frac(frac, digits=0)}" if known else words,
+    )
 
 
 def _ladder(anatomy: Anatomy) -> tuple[Block, ...]:
@@ -95,14 +124,7 @@ def _ladder(anatomy: Anatomy) -> tuple[Block, ...]:
         return ()
     whole = anatomy.whole_ns or 1.0
     layers = layer_sums(anatomy.stages)
-    bars = tuple(
-        Bar(
-            label=name,
-            frac=max(0.0, min(1.0, ns / whole)),
-            text=f"{format_ns(ns)}, {format_frac(ns / whole, digits=0)}",
-        )
-        for name, ns in layers.items()
-    )
+    bars = tuple(_layer_bar(name, layer, whole) for name, layer in layers.items())
     level = format_frac(anatomy.ci_level, digits=0)
     notes: tuple[Block, ...] = tuple(Paragraph(text=sentence(text), tone="note") for text in anatomy.unseparated)
     probe = anatomy.probe or {}

@@ -22,6 +22,7 @@ class Summary:
     """Quantiles of one series, in the unit of the samples; ``floor`` is the lower quartile."""
 
     n: int
+    p5: float
     p10: float
     floor: float
     median: float
@@ -44,7 +45,6 @@ def summarise(samples: Sequence[float] | FloatArray) -> Summary:
     values = as_array(samples)
     if values.size == 0:
         raise ValueError("no samples to summarise")
-    p10, floor, median, p75, p95 = np.quantile(values, (0.10, FLOOR_QUANTILE, 0.5, 0.75, 0.95))
-    return Summary(
-        n=int(values.size), p10=float(p10), floor=float(floor), median=float(median), p75=float(p75), p95=float(p95)
-    )
+    taken = map(float, np.quantile(values, (0.05, 0.10, FLOOR_QUANTILE, 0.5, 0.75, 0.95)))
+    names = ("p5", "p10", "floor", "median", "p75", "p95")
+    return Summary(n=int(values.size), **dict(zip(names, taken, strict=True)))
