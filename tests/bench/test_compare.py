@@ -58,6 +58,46 @@ def test_a_planted_slow_down_is_found_with_its_size(make: type[FakeDevice]) -> N
     assert found.aa_ratio_low <= 1 <= found.aa_ratio_high
 
 
+class Sleepy(FakeSync):
+    """A device whose process knows how long it slept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept_ns = 0
+
+    def occupied_ns(self) -> int:
+        return self.clock.now_ns - self.slept_ns
+
+    def sleep(self, ns: int) -> None:
+        self.clock.advance(ns)
+        self.slept_ns += ns
+
+
+@pytest.mark.parametrize("sleep_us", [100, 30_000_000])
+def test_a_side_that_waits_without_computing_is_told_by_its_name(sleep_us: int) -> None:
+    device = Sleepy()
+
+    def waits() -> FakeOutput:
+        device.sleep(sleep_us * US)
+        return device.run(host_ns=5 * US)
+
+    plan = Plan(budget_ns=max(150 * NS_PER_MS, 20 * sleep_us * US))
+    found = compare([candidate(device, "a"), Candidate(name="b", step=waits)], device=device, plan=plan)
+    assert found.answer == "slower"
+    (finding,) = [each for each in found.findings if each.code == "host-waits"]
+    assert finding.severity == "warning"
+    assert finding.message.startswith("b: ")
+    assert "The ratio is of the waiting" in finding.message
+    assert finding.evidence["side"] == "b"
+    assert finding.evidence["waited_frac"] == pytest.approx(sleep_us / (sleep_us + 5))
+
+
+def test_sides_that_compute_are_not_said_to_wait() -> None:
+    device = Sleepy()
+    found = compare([candidate(device, "a"), candidate(device, "b")], device=device, plan=PLAN)
+    assert "host-waits" not in codes(found)
+
+
 def test_the_ratio_is_time_b_over_time_a() -> None:
     device = FakeSync()
     found = compare([candidate(device, "a"), candidate(device, "b", device_us=10)], device=device, plan=PLAN)

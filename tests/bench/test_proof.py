@@ -261,6 +261,24 @@ def test_what_a_device_sees_decides_where_a_first_call_is_slow(
     assert (found.median_ns is None) == (severity == "fatal")
 
 
+def test_a_repeated_call_of_nanoseconds_is_read_in_windows_that_cold_caches_do_not_decide() -> None:
+    """The window that follows calls on fresh inputs is cold; four calls of 15 ns seemed to take time away."""
+    device = Seeing(None)
+    cold = [False]
+
+    def step() -> None:
+        device.clock.advance(415 if cold.pop() else 15)
+        cold.append(False)
+
+    def fresh() -> Step:
+        cold[0] = True
+        return lambda: device.clock.advance(550)
+
+    found = prove(step, device=device, fresh=fresh)
+    assert found.outcome == "cannot-prove"
+    assert found.slope_ns == pytest.approx(15)
+
+
 class ReadsBack:
     """What was observed of a step that returns numbers alone."""
 

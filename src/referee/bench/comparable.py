@@ -11,16 +11,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from referee.bench.calibrate import Overhead, measure_overhead
-from referee.bench.guards import check_counters
+from referee.bench.guards import check_counters, check_waiting
 from referee.bench.loop import run_block
 from referee.bench.plan import Plan, ProgressCallback
 from referee.bench.proof import proof_findings, prove
 from referee.bench.sides import Candidate, Ready, prepare
+from referee.bench.waiting import read_occupied, waited_frac
 from referee.bench.warmup import is_compilation, moved_counters
 from referee.device.protocol import Device
 from referee.device.provenance import MachineMark
 from referee.device.state import kept_state, restore
-from referee.records.finding import Finding
+from referee.records.finding import Finding, fatal
 from referee.records.provenance import (
     NOT_READ,
     Difference,
@@ -30,9 +31,13 @@ from referee.records.provenance import (
     differences,
     ignoring_path,
 )
+from referee.units import NS_PER_MS
 
 _PROVED_CALL_FRAC = 0.005
 """Longer calls than this share of the budget are not proved to run: that takes a hundred of them, on each side."""
+
+_WATCHED_NS = 20 * NS_PER_MS
+"""So long a side is watched for waiting, or for one call: many times what a reading of the account takes."""
 
 _UNSEEN = (NOT_READ, "none seen", "no inputs seen")
 """Values that say that nothing was seen, and not that there is something else."""
@@ -58,6 +63,8 @@ def make_ready(
             overheads[id(where)] = overhead
             side = prepare(candidate, device=where, plan=plan, overhead=overhead, before=before, progress=progress)
             side.faults = (*side.faults, *_faults(side, plan=plan))
+            if not fatal(side.faults):
+                side.faults = (*side.faults, *check_waiting(_watch_waiting(side), compared=True))
             ready.append(side)
             restore(session)
     _give_switches(ready)
@@ -92,6 +99,19 @@ def _faults(side: Ready, *, plan: Plan) -> tuple[Finding, ...]:
         return proof_findings(proof, device=device)
     except Exception:  # noqa: BLE001 - a step built anew may raise where this one did not: then nothing is proved
         return ()
+
+
+def _watch_waiting(side: Ready) -> float | None:
+    """The share of its time in which a side waits, in blocks of its own before the others come between them."""
+    device = side.device
+    before = read_occupied(device)
+    if before is None:
+        return None
+    until_ns = before.now_ns + _WATCHED_NS
+    while True:
+        run_block(side.candidate.step, device=device, calls=side.calls)
+        if device.now_ns() >= until_ns:
+            return waited_frac(before, read_occupied(device))
 
 
 def _nothing_computed() -> Finding:

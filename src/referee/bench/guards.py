@@ -276,16 +276,20 @@ def check_executions(stages: Mapping[str, float] | None) -> tuple[Finding, ...]:
     )
 
 
-def check_waiting(waited: float | None) -> tuple[Finding, ...]:
-    """Does the step wait instead of computing? Then the time is not this processor's, and grows with nothing here."""
+def check_waiting(waited: float | None, *, compared: bool = False) -> tuple[Finding, ...]:
+    """Does the step wait instead of computing? Then the time is not this processor's, and grows with nothing here.
+
+    ``compared``: it is one side of a comparison, whose ratio holds the waiting too.
+    """
     if waited is None or waited < WAITING_FRAC:
         return ()
+    ratio = " The ratio is of the waiting as well as of the computing." if compared else ""
     return (
         Finding(
             code="host-waits",
             severity="warning",
             message=f"During {format_frac(waited)} of the time this process neither computed nor wanted a processor: "
-            "the step sleeps, or waits for input, a lock or another process.",
+            f"the step sleeps, or waits for input, a lock or another process.{ratio}",
             evidence={"waited_frac": waited, "limit_frac": WAITING_FRAC},
             hint="`referee profile` shows the line that waits (--stacks).",
         ),

@@ -27,11 +27,12 @@ from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.proof import proof_findings, prove
 from referee.bench.recompiled import name_change
-from referee.bench.sampling import Sampled, SeesProcess, take_samples
+from referee.bench.sampling import Sampled, take_samples
 from referee.bench.settling import settle_words
 from referee.bench.stopping import CUT_SHORT, rules_of
 from referee.bench.unrun import check_unrun
 from referee.bench.variation import check_variation, varies
+from referee.bench.waiting import read_occupied, waited_frac
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
 from referee.bench.work import check_work, known_flop
 from referee.device.protocol import Device, Settling, TellsStages
@@ -171,7 +172,7 @@ def _time(
     overhead = with_settling(overhead, step, device=device, calls=calls)
     if calls > 1:
         run_block(step, device=device, calls=calls)  # the first block of its size pays for its own memory
-    before, entered, waiting = device.counters(), _stages(device), _waiting(device)
+    before, entered, waiting = device.counters(), _stages(device), read_occupied(device)
     side_ns = int(_side_share(plan, device=device, calls=calls) * plan.budget_ns)
     main_until_ns = end_ns - side_ns
     main = take_samples(
@@ -187,7 +188,7 @@ def _time(
     )
     moved = moved_counters(before, device.counters())
     stages = _stages_per_call(entered, _stages(device), main=main)
-    waited = _waited_frac(waiting, _waiting(device))
+    waited = waited_frac(waiting, read_occupied(device))
     if main.stop_reason in CUT_SHORT:
         return _Timed(warmed=warmed, main=main, side=headline_alone(main), moved=moved, stages=stages, waited=waited)
     until_ns = min(end_ns, device.now_ns() + side_ns)
@@ -200,20 +201,6 @@ def _time(
         main = replace(main, stop_reason="raised", raised=error)
         side = headline_alone(main)
     return _Timed(warmed=warmed, main=main, side=side, moved=moved, stages=stages, waited=waited)
-
-
-def _waiting(device: Device) -> tuple[int, int] | None:
-    """The time now, and how long this process has computed or waited for a processor until now."""
-    if not isinstance(device, SeesProcess) or not _synchronous(device):
-        return None
-    occupied_ns = device.occupied_ns()
-    return None if occupied_ns is None else (device.now_ns(), occupied_ns)
-
-
-def _waited_frac(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
-    if before is None or after is None or after[0] <= before[0]:
-        return None
-    return min(1.0, max(0.0, 1.0 - (after[1] - before[1]) / (after[0] - before[0])))
 
 
 def _stages(device: Device) -> Mapping[str, int]:
