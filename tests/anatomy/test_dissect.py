@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,9 +155,28 @@ def test_modes_change_the_path(cpu: Any) -> None:
     autocast = dissected("aten.mm", cpu, autocast=True)
     assert [e.key for e in autocast.dispatch_path if e.visited] == ["AutocastCPU", "AutogradCPU", "CPU"]
     assert "dispatch: autocast" in names(autocast)
+    no_rule = dissected("aten.add.Tensor", cpu, autocast=True)
+    assert [e.key for e in no_rule.dispatch_path if e.visited] == ["AutogradCPU", "CPU"]
+    assert "dispatch: autocast" not in names(no_rule)
+    assert any(text.startswith("autocast: it has no rule") for text in no_rule.unseparated)
     overload = dissected("aten.add.Tensor", cpu, way="overload")
     assert overload.entry == "torch.ops.aten.add.Tensor(a, b)"
     assert any("nothing is chosen" in text for text in overload.unseparated)
+
+
+def test_autocast_where_torch_has_none_is_refused() -> None:
+    with pytest.raises(OptionError, match="torch has no autocast on lazy"):
+        dissect("aten.add.Tensor", device=SimpleNamespace(name="lazy"), autocast=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_nodes_of_leaves_are_held_while_a_stage_is_timed(probe: Any, autocast: bool) -> None:
+    operator, module = find_operator("aten.mm"), probe
+    request = Request(operator=operator, autocast=autocast)
+    ladder = build_ladder(prepare(request, make_arguments(operator), module).subject, module)
+    node = next(step.pair for step in ladder.steps if step.pair.name == "autograd node")
+    assert len(node.upper.names["accumulators"]) == 2
+    assert node.lower.names["accumulators"] == []
 
 
 @pytest.mark.usefixtures("probe")

@@ -28,6 +28,17 @@ needs_kernels = pytest.mark.skipif(
         "aten.linear",
         "aten.embedding",
         "aten.cat",
+        "aten.chunk",
+        "aten.contiguous",
+        "aten.t_",
+        "aten.unsqueeze_",
+        "aten.resize_",
+        "aten.set_.source_Tensor",
+        "aten.fill_.Scalar",
+        "aten.masked_fill_.Scalar",
+        "aten.addcmul_",
+        "aten.copy_",
+        "aten.scaled_dot_product_attention",
     ],
 )
 def test_the_witness_sees_what_was_predicted(name: str) -> None:
@@ -37,6 +48,18 @@ def test_the_witness_sees_what_was_predicted(name: str) -> None:
     assert len(seen) >= len(MODES) - 2, [path.why_not for path in paths]
     assert [path for path in seen if not path.agrees] == []
     assert all(path.gradients_equal is not False for path in seen)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("aten.add_.Tensor", "func_grad"), ("aten.mul_.Scalar", "func_grad"), ("aten.bernoulli_.float", "vmap")],
+)
+def test_a_mode_takes_what_writes_and_what_is_random(name: str, mode: str) -> None:
+    operator = find_operator(name)
+    (path,) = witness_paths(operator, make_arguments(operator), (mode,))
+    assert path.why_not == ""
+    assert path.agrees
 
 
 @needs_kernels

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -132,3 +134,36 @@ def test_the_interval_of_long_calls_holds_what_each_half_of_the_time_says() -> N
     (cost,) = time_pairs([Pair("stage", timed(call, 100), timed(call, 0))], device=device, budget_ns=BUDGET_NS)
     assert cost.hot.low == pytest.approx(100)
     assert cost.hot.high == pytest.approx(700)
+
+
+def cheap_mode() -> tuple[Mix, Callable[[], AbstractContextManager[None]], FakeSync]:
+    """A mix that costs 700 ns, and a context in which it costs 300."""
+    device, costs = FakeSync(), [700]
+
+    @contextmanager
+    def mode() -> Iterator[None]:
+        costs.append(300)
+        yield
+        costs.pop()
+
+    names = {"other": lambda: device.clock.advance(costs[-1])}
+    return Mix(groups=(("other()",), ("other()", "other()")), names=names), mode, device
+
+
+def test_a_context_that_changes_the_mix_is_no_part_of_what_stands_in_it() -> None:
+    mix, mode, device = cheap_mode()
+    timed = replace(spend(device, 1_000), context=mode)
+    (cost,) = time_pairs([Pair("op", timed)], device=device, budget_ns=BUDGET_NS, mix=mix)
+    assert cost.cold is not None
+    assert cost.cold.point == pytest.approx(1_000)
+
+
+def test_sides_in_different_contexts_are_not_taken_cold() -> None:
+    mix, mode, device = cheap_mode()
+    inside, outside = replace(spend(device, 1_500), context=mode), spend(device, 1_000)
+    pairs = [Pair("across", inside, outside), Pair("alike", outside)]
+    across, alike = time_pairs(pairs, device=device, budget_ns=BUDGET_NS, mix=mix)
+    assert across.hot.point == pytest.approx(500)
+    assert across.cold is None
+    assert alike.cold is not None
+    assert alike.cold.point == pytest.approx(1_000)

@@ -22,8 +22,10 @@ from referee.anatomy.timing import time_pairs
 from referee.anatomy.variants import make_groups, reference_group, time_groups
 from referee.anatomy.witness import predict_paths, witness_paths
 from referee.bench.plan import ProgressCallback, no_progress
+from referee.device.host import load_torch
 from referee.device.protocol import Device
 from referee.device.provenance import MachineMark, mark_machine
+from referee.errors import OptionError
 from referee.records.anatomy import Anatomy
 from referee.records.finding import Finding, Scalar
 from referee.units import NS_PER_MS, format_ns
@@ -58,6 +60,8 @@ def dissect(
     :class:`~referee.errors.OptionError` for an operator or shapes that do not exist, and
     :class:`~referee.errors.CannotTell` where no arguments are found.
     """
+    if autocast:
+        _check_autocast(device.name)
     operator = find_operator(op) if isinstance(op, str) else op
     request = Request(
         operator=operator,
@@ -83,6 +87,12 @@ def dissect(
         seen = (witness_paths if witness else predict_paths)(operator, arguments, MODES)
         found = replace(found, paths=seen)
     return found
+
+
+def _check_autocast(device: str) -> None:
+    """Refuse autocast where torch has none for the device."""
+    if not load_torch().amp.is_autocast_available(device.partition(":")[0]):
+        raise OptionError(f"torch has no autocast on {device}.", hint="Leave --autocast out, or take another device.")
 
 
 def _dissect(

@@ -66,6 +66,10 @@ def prepare(request: Request, plain: Arguments, module: Any) -> Prepared:
     fresh = tuple(o for o in outputs if not _shares(o, plain) and not _shares(o, actual))
     composite = any(entry.kernel == "composite" for entry in path if entry.visited)
     wanting = actual
+    if autocast is not None and not any(entry.visited and entry.key.startswith("Autocast") for entry in path):
+        # No rule of its own: nothing is cast on the way, and the mode is but where the call stands.
+        notes.append("autocast: it has no rule for this operator, and lets the call through at no stage")
+        context, autocast = autocast, None
     if autocast is not None:
         plain = _as_cast(plain, outputs)
         wanting = _wanting(plain, actual)

@@ -213,7 +213,7 @@ def _fake(operator: Operator, arguments: Arguments) -> Scenario:
 
 
 _LAYER_KEYS = {
-    "vmap": ("FuncTorchBatched",),
+    "vmap": ("FuncTorchVmapMode", "FuncTorchBatched"),
     "grad": ("AutogradCPU", "ADInplaceOrView"),
     "functionalize": ("Functionalize",),
 }
@@ -232,7 +232,8 @@ def _layer(operator: Operator, transform: str) -> tuple[list[str], bool]:
         if here is None or here.kind == "fallthrough":
             continue
         met.append(_label(operator, key))
-        if here.math or "Decomposition" in here.source:
+        # What draws numbers is handled by the mode, which decides what is called for one draw or for many.
+        if here.math or "Decomposition" in here.source or key == "FuncTorchVmapMode":
             return met, False
     return met, True
 
@@ -242,14 +243,36 @@ def _functionalize(operator: Operator, arguments: Arguments) -> Scenario:
     torch = load_torch()
     call = operator.callable
     run = torch.func.functionalize(lambda *args: call(*args, **arguments.kwargs))
+    met, open_ended = _met_functionalized(operator, arguments)
+    args = arguments.args
+    return Scenario(
+        mode="functionalize", call=lambda: run(*args), context=nullcontext, predicted=met, open_ended=open_ended
+    )
+
+
+def _met_functionalized(operator: Operator, arguments: Arguments) -> tuple[tuple[str, ...], bool]:
+    """The kernels met under functionalisation, and whether a kernel decides what follows them."""
     met, again = _layer(operator, "functionalize")
+    table = read_table(operator)
+    here = table.get("Functionalize")
+    if not again or here is None:
+        return tuple(met), False
+    if here.kind == "kernel" and any(other.math for other in table.values()):  # a composite view is made of others
+        return tuple(met), False
+    if here.kind == "kernel" and "Fallback" in here.source:  # written by hand: resizing, lifting, taking storage over
+        return tuple(met), True
     twin = operator
     if operator.in_place:
-        met.append(_label(operator, "Meta"))
         twin = read_operator(operator.name.removesuffix("_"), operator.overload)
-    inside = _of_keys(twin, keys_of_call(arguments.tensors)) if again else ()
-    args = arguments.args
-    return Scenario(mode="functionalize", call=lambda: run(*args), context=nullcontext, predicted=(*met, *inside))
+        if "inplace_view" not in operator.tags:
+            met.append(_label(operator, "Meta"))
+            if table["Meta"].source.partition(":")[0].endswith(".py"):
+                return tuple(met), True
+    inside = _of_keys(twin, keys_of_call(arguments.tensors))
+    # A twin that its backend makes of other operators may be made of the very one that writes.
+    backend = inside[-1].rpartition("@")[2] if inside else ""
+    made_of_others = operator.in_place and backend in table and read_table(twin)[backend].kind == "composite"
+    return (*met, *inside), made_of_others
 
 
 def _vmap(operator: Operator, arguments: Arguments) -> Scenario:
@@ -257,7 +280,7 @@ def _vmap(operator: Operator, arguments: Arguments) -> Scenario:
     call = operator.callable
     stacked = _map(arguments, lambda t: torch.stack((t, t)))
     dims = tuple(0 if find_leaves(value, torch.Tensor) else None for value in stacked.args)
-    run = torch.vmap(lambda *args: call(*args, **arguments.kwargs), in_dims=dims)
+    run = torch.vmap(lambda *args: call(*args, **arguments.kwargs), in_dims=dims, randomness="different")
     met, _ = _layer(operator, "vmap")
     args = stacked.args
     return Scenario(mode="vmap", call=lambda: run(*args), context=nullcontext, predicted=tuple(met), open_ended=True)
@@ -268,8 +291,11 @@ def _func_grad(operator: Operator, arguments: Arguments) -> Scenario:
     call = operator.callable
     first, rest = arguments.args[0], arguments.args[1:]
 
+    copied = torch.abs if operator.base == "copy_" else torch.clone  # which calls copy_ itself
+
     def scalar(value: Any) -> Any:
-        out = call(value, *rest, **arguments.kwargs)
+        # What a transform differentiates is a leaf, which must not be written to; what comes of it may.
+        out = call(copied(value) if operator.in_place else value, *rest, **arguments.kwargs)
         return (out[0] if isinstance(out, (list, tuple)) else out).sum()
 
     met, again = _layer(operator, "grad")

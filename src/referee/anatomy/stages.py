@@ -97,7 +97,7 @@ class Rungs:
             me = arguments.args[0] if subject.entry.way == "method" else None
             self.call.set_parser(list(signatures), me)
         self.call.set_outputs(list(subject.fresh))
-        self._names = _same_names(subject.entry, arguments)
+        self._names = {**_same_names(subject.entry, arguments), "accumulators": _accumulators(arguments)}
 
     def at(self, depth: str, keys: Sequence[str] = (), *, below: bool = False) -> Timed:
         """The expression with the real function replaced by one that stops at ``depth``."""
@@ -138,6 +138,15 @@ def _same_names(entry: Entry, arguments: Arguments) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
             names[name] = next(tensors)
     return names
+
+
+def _accumulators(arguments: Arguments) -> list[Any]:
+    """The nodes that accumulate into the arguments, to be held: each call would else make them anew, or not, by chance.
+
+    In a model an operator's operands are mostly not leaves, and a leaf has its node for as long as the graph lives.
+    """
+    edge = load_torch().autograd.graph.get_gradient_edge
+    return [edge(tensor).node for tensor in arguments.tensors if tensor.requires_grad]
 
 
 def build_ladder(subject: Subject, probe: Any) -> Ladder:

@@ -72,11 +72,21 @@ NOTHING = Timed("pass")
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """What ``upper`` costs beyond ``lower``."""
+    """What ``upper`` costs beyond ``lower``; nothing is timed in the context of ``upper``, and the mix around it."""
 
     name: str
     upper: Timed
     lower: Timed = NOTHING
+
+    def __post_init__(self) -> None:
+        """Put the empty loop into the other side's context: other operators are not as dear under every mode."""
+        if self.lower is NOTHING:
+            object.__setattr__(self, "lower", replace(NOTHING, context=self.upper.context))
+
+    @property
+    def mixes_alike(self) -> bool:
+        """Whether a mix around either side costs the same, so that it falls out of the difference."""
+        return self.upper.context is self.lower.context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +132,8 @@ def time_pairs(
     """Time every pair for about ``budget_ns`` together; with ``mix`` also cold, in ``cold_frac`` of that time.
 
     Fewer than ``enough`` hot rounds in that time stretch it. Nothing is taken cold where the calls are so long that
-    the fewest cold rounds would not fit the stretched budget: such a call finds the caches as it left them itself.
+    the fewest cold rounds would not fit the stretched budget: such a call finds the caches as it left them itself. Nor
+    is a pair whose sides run in different contexts: what the mix costs in each would be part of the difference.
 
     Raises what an expression raises, and :class:`~referee.errors.CannotTell` where hardly a block is clean.
     """
@@ -131,7 +142,9 @@ def time_pairs(
     with quiet_collector():
         for side in _flat(hot):
             _prepare(side, device=device, mix=None, block_ns=block_ns)
-        cold = _sides(pairs) if mix is not None and _fits(hot, mix=mix, budget_ns=budget_ns) else []
+        alike = [number for number, pair in enumerate(pairs) if pair.mixes_alike]
+        fits = mix is not None and _fits(hot, mix=mix, budget_ns=budget_ns)
+        cold = _sides([pairs[number] for number in alike]) if fits else []
         for side in _flat(cold):
             _prepare(side, device=device, mix=mix, block_ns=block_ns)
         for both in (*hot, *cold):
@@ -146,12 +159,9 @@ def time_pairs(
             cold_frac=cold_frac,
             progress=progress,
         )
+    cold_of = {number: _difference(both, level=level) for number, both in zip(alike, cold, strict=False)}
     return tuple(
-        Cost(
-            name=pair.name,
-            hot=_difference(hot[number], level=level),
-            cold=_difference(cold[number], level=level) if cold else None,
-        )
+        Cost(name=pair.name, hot=_difference(hot[number], level=level), cold=cold_of.get(number))
         for number, pair in enumerate(pairs)
     )
 

@@ -32,6 +32,7 @@ _SEEN_KEYS = (
     "AutocastCPU",
     "AutocastCUDA",
     "FuncTorchBatched",
+    "FuncTorchVmapMode",
 )
 """Where recording kernels are put, if the operator has one of its own or a fallback there."""
 
