@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from referee.anatomy.tape import count_nodes, read_tape
+from referee.anatomy.tape import count_nodes, read_tape, read_tape_of_call
 from referee.records.document import Document
 from referee.report.tape import tape_blocks
 from referee.report.tape_svg import render_tape_svg
@@ -106,3 +106,35 @@ def test_what_two_nodes_keep_is_counted_at_the_first_and_said_at_the_other() -> 
     rows = render_text(Document(title="", blocks=tape_blocks(tape)), width=100, color=False)
     assert "counted above" in rows
     assert "saves what another holds" in render_tape_svg(tape)
+
+
+def lists() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    return [torch.rand(4, requires_grad=True) for _ in range(3)], [torch.rand(4) for _ in range(3)]
+
+
+def test_a_node_that_shows_nothing_is_said_to_keep_what_is_not_known() -> None:
+    ours, others = lists()
+    tape = read_tape(torch._foreach_mul(ours, others))
+    assert (tape.unread_nodes, tape.saved_tensors, tape.saved_bytes) == (1, 0, 0)
+    assert [saved.name for saved in tape.nodes[0].saved] == ["saved: torch shows nothing of what it saves"]
+
+
+def test_what_such_a_node_saves_is_seen_by_hooks_in_a_call_made_for_it() -> None:
+    ours, others = lists()
+    tape = read_tape_of_call(lambda: torch._foreach_mul(ours, others), inputs=(*ours, *others))
+    assert tape.unread_nodes == 0
+    assert (tape.saved_tensors, tape.saved_bytes) == (6, 6 * 16)  # both lists, whichever wants a gradient
+    mixed = read_tape_of_call(lambda: torch._foreach_exp([tensor.sigmoid() for tensor in ours]), inputs=ours)
+    assert (mixed.saved_tensors, mixed.saved_bytes) == (6, 6 * 16)  # three outputs of each kind
+    assert {len(node.saved) for node in mixed.nodes if node.name == "ForeachExpBackward0"} == {3}
+
+
+def test_a_long_tape_is_counted_to_its_end() -> None:
+    x = torch.rand(2, requires_grad=True)
+    y = x
+    for _ in range(2_500):
+        y = y + 1
+    tape = read_tape(y)
+    assert (tape.size, len(tape.nodes), tape.edges) == (2_501, 2_000, 2_500)
+    shown = render_text(Document(title="", blocks=tape_blocks(tape)), width=100, color=False)
+    assert "2,501" in shown

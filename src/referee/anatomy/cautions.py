@@ -174,6 +174,6 @@ def _never_runs(tape: Tape) -> Finding:
         severity="warning",
         message=f"{format_bytes(tape.saved_bytes)} are saved in each call for a backward pass that never runs: "
         "eval() switches layers, it does not stop autograd",
-        evidence={"saved_bytes": tape.saved_bytes, "nodes": len(tape.nodes)},
+        evidence={"saved_bytes": tape.saved_bytes, "nodes": tape.size},
         hint="Wrap it in torch.no_grad() or torch.inference_mode().",
     )

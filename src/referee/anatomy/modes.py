@@ -42,7 +42,7 @@ def look(step: Callable[[], object], *, parameters: Sequence[Any] = ()) -> Glanc
     with _before_backward(lambda tensors: tapes.append(read_tape(tensors, parameters=parameters))):
         output = step()
     if tapes:
-        return Glance(tape=max(tapes, key=lambda tape: len(tape.nodes)), ran_backward=True)
+        return Glance(tape=max(tapes, key=lambda tape: tape.size), ran_backward=True)
     return Glance(tape=read_tape(output, parameters=parameters), ran_backward=False)
 
 
@@ -96,7 +96,7 @@ def mode_cost(
         why_not=_why_untimed(found),
         saved_bytes=glance.tape.saved_bytes,
         peak_bytes=memory.peak_bytes if memory is not None else None,
-        nodes=len(glance.tape.nodes),
+        nodes=glance.tape.size,
         allocations=memory.allocations if memory is not None else None,
         intermediates=intermediates,
         compiles=compiles,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from referee.anatomy.arguments import Arguments
 from referee.anatomy.prepare import Prepared, Request
 from referee.anatomy.stages import FURTHER_TENSORS, Ladder, Step, Subject
-from referee.anatomy.tape import read_tape
+from referee.anatomy.tape import read_tape_of_call
 from referee.anatomy.timing import Cost
 from referee.device.host import load_torch
 from referee.device.protocol import Device
@@ -99,8 +100,8 @@ def _stage(step: Step, cost: Cost) -> Stage:
 def _tape(subject: Subject) -> Tape:
     """What one call leaves for backward, made anew and dropped."""
     with (subject.autocast or subject.context)():
-        outputs = subject.operator.callable(*subject.actual.args, **subject.actual.kwargs)
-        return read_tape(outputs, inputs=subject.actual.tensors)
+        call = partial(subject.operator.callable, *subject.actual.args, **subject.actual.kwargs)
+        return read_tape_of_call(call, inputs=subject.actual.tensors)
 
 
 def _provenance(request: Request, subject: Subject, *, device: Device, before: MachineMark) -> Provenance:

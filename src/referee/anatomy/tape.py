@@ -7,8 +7,8 @@ view keeps its whole storage alive, and several saved tensors may lie in one.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from referee.device.host import load_torch
 from referee.device.settle import find_leaves
@@ -16,23 +16,62 @@ from referee.records.anatomy import SavedTensor, Tape, TapeNode
 
 _COMPILED = "CompiledFunctionBackward"
 
+_SHOWS_NOTHING = "Foreach"
+"""How the names of those nodes begin for which torch generates no getters of what they save."""
+
+_UNREAD = [("saved", "torch shows nothing of what it saves")]
+
 _MOST_NODES = 2_000
 """A tape longer than this is counted, and its first nodes are listed."""
 
 
-def read_tape(outputs: object, *, inputs: Sequence[Any] = (), parameters: Iterable[Any] = ()) -> Tape:
+def read_tape(
+    outputs: object, *, inputs: Sequence[Any] = (), parameters: Iterable[Any] = (), packed: Sequence[Any] = ()
+) -> Tape:
     """The tape behind ``outputs``; ``inputs`` and ``parameters`` say whose memory a saved tensor may lie in.
 
     Leaves that want a gradient count as parameters where none of ``inputs`` is theirs. The outputs are not changed.
+    ``packed`` are the tensors that hooks saw being saved: those that no node shows are put down to the one node that
+    shows nothing, where there is one alone.
     """
-    torch = load_torch()
-    tensors: list[Any] = find_leaves(outputs, torch.Tensor)
+    tensors: list[Any] = find_leaves(outputs, load_torch().Tensor)
     roots = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     if not roots:
         return _empty(tensors)
     order = _run_order(roots)
-    roles = _roles(order, inputs, parameters)
-    return _build(order, roles)
+    hidden = [node for node in order if _shows_nothing(node)]
+    found = {node: saved_by(node) for node in order}
+    if packed and len(hidden) == 1:
+        shown = [_address(tensor) for saved in found.values() for _, tensor in saved if not isinstance(tensor, str)]
+        left = [tensor for tensor in packed if _address(tensor) not in shown]
+        found[hidden[0]] = [(f"saved {number}", tensor) for number, tensor in enumerate(left)]
+    return _build(order, found, _roles(order, inputs, parameters))
+
+
+def read_tape_of_call(call: Callable[[], object], *, inputs: Sequence[Any] = ()) -> Tape:
+    """The tape of one call made for it; where a node shows nothing of what it saves, of a second one under hooks."""
+    tape = read_tape(call(), inputs=inputs)
+    if not tape.unread_nodes:
+        return tape
+    packed: list[Any] = []
+
+    def pack(tensor: Any) -> Any:
+        packed.append(tensor)
+        return tensor
+
+    with load_torch().autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = call()
+    return read_tape(outputs, inputs=inputs, packed=packed)
+
+
+def _shows_nothing(node: Any) -> bool:
+    return bool(node.name().startswith(_SHOWS_NOTHING))
+
+
+def _address(tensor: Any) -> tuple[Any, ...]:
+    """What two tensors have in common that show the same numbers of one storage."""
+    where = (tensor.storage_offset(), tuple(tensor.stride())) if tensor.layout == load_torch().strided else ()
+    return (_storage(tensor), tuple(tensor.shape), *where)
 
 
 def _empty(tensors: Sequence[Any]) -> Tape:
@@ -128,7 +167,11 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
-def _build(order: Sequence[Any], roles: dict[Any, Role]) -> Tape:
+_Saved: TypeAlias = list[tuple[str, Any]]
+"""What a node saved, by name; words in place of a tensor that cannot be read."""
+
+
+def _build(order: Sequence[Any], found: Mapping[Any, _Saved], roles: dict[Any, Role]) -> Tape:
     numbers = {node: number for number, node in enumerate(order)}
     counted: set[Any] = set()
     nodes: list[TapeNode] = []
@@ -141,11 +184,11 @@ def _build(order: Sequence[Any], roles: dict[Any, Role]) -> Tape:
                 number=numbers[node],
                 name=node.name().rpartition("::")[2],
                 next=tuple(numbers[child] for child in children),
-                saved=tuple(_saved(node, roles, counted)),
+                saved=tuple(_saved(found[node], roles, counted)),
                 variable=_variable(node),
             )
         )
-    saved = [tensor for node in nodes for tensor in node.saved]
+    saved = [tensor for node in nodes for tensor in node.saved if tensor.dtype]
     return Tape(
         nodes=tuple(nodes[:_MOST_NODES]),
         edges=edges,
@@ -155,6 +198,8 @@ def _build(order: Sequence[Any], roles: dict[Any, Role]) -> Tape:
         parameter_bytes=sum(tensor.bytes for tensor in saved if tensor.role == "parameter"),
         naive_bytes=sum(tensor.view_bytes for tensor in saved),
         compiled_nodes=sum(node.name == _COMPILED for node in nodes),
+        node_count=len(nodes),
+        unread_nodes=sum(saved == _UNREAD for saved in found.values()),
     )
 
 
@@ -165,8 +210,8 @@ def _variable(node: Any) -> str:
     return f"leaf {shape}"
 
 
-def _saved(node: Any, roles: dict[Any, Role], counted: set[Any]) -> Iterable[SavedTensor]:
-    for name, tensor in saved_by(node):
+def _saved(found: _Saved, roles: dict[Any, Role], counted: set[Any]) -> Iterable[SavedTensor]:
+    for name, tensor in found:
         if isinstance(tensor, str):
             yield SavedTensor(
                 name=f"{name}: {tensor}", shape=(), dtype="", view_bytes=0, bytes=0, role="activation", version=None
@@ -186,9 +231,11 @@ def _saved(node: Any, roles: dict[Any, Role], counted: set[Any]) -> Iterable[Sav
         )
 
 
-def saved_by(node: Any) -> list[tuple[str, Any]]:
+def saved_by(node: Any) -> _Saved:
     """The tensors that a node saved, by name; the reason in their place where one can no longer be used."""
     torch = load_torch()
+    if _shows_nothing(node):
+        return list(_UNREAD)
     found: list[tuple[str, Any]] = []
     for attribute in dir(node):
         if not attribute.startswith("_saved_"):

@@ -118,7 +118,8 @@ class Tape:
     """What a forward pass built for a backward pass, whether or not one runs.
 
     ``saved_bytes`` counts each storage once and leaves out parameters; ``naive_bytes`` is the plain sum over saved
-    tensors, which counts views and shared storage again and again.
+    tensors, which counts views and shared storage again and again. ``nodes`` may be the first of more: ``node_count``
+    is how many there are. ``unread_nodes`` may keep something that torch does not show, and that no sum holds.
     """
 
     nodes: tuple[TapeNode, ...]
@@ -130,6 +131,14 @@ class Tape:
     naive_bytes: int
     compiled_nodes: int = 0
     why_empty: str = ""
+    node_count: int | None = None
+    """``None`` in files that were written without it: as many as are listed."""
+    unread_nodes: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are, whether or not each is listed."""
+        return len(self.nodes) if self.node_count is None else self.node_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,21 +14,22 @@ def tape_blocks(tape: Tape) -> tuple[Block, ...]:
     """Nodes, edges and saved bytes, and the first nodes in the order of a backward pass."""
     if not tape.nodes:
         return (Heading(text="Tape"), Paragraph(text=sentence(f"Nothing was recorded: {tape.why_empty}")))
+    unread = f". Of {plural(tape.unread_nodes, 'node')} torch does not show what is saved" if tape.unread_nodes else ""
     facts = (
         Fact(
             label="Nodes",
-            value=f"{len(tape.nodes):,}",
+            value=f"{tape.size:,}",
             note=f"{plural(tape.edges, 'edge')}, {tape.accumulators} of the nodes accumulate into leaves",
         ),
         Fact(
             label="Saved",
             value=format_bytes(tape.saved_bytes),
             note=f"{plural(tape.saved_tensors, 'tensor')}, storage counted once, without parameters "
-            f"({format_bytes(tape.parameter_bytes)}); a plain sum says {format_bytes(tape.naive_bytes)}",
+            f"({format_bytes(tape.parameter_bytes)}); a plain sum says {format_bytes(tape.naive_bytes)}{unread}",
         ),
     )
     rows = tuple(map(_node_row, tape.nodes[:_MOST_NODES]))
-    more = len(tape.nodes) - len(rows)
+    more = tape.size - len(rows)
     return (
         Heading(text="Tape"),
         Facts(facts=facts),

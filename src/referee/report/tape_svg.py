@@ -26,8 +26,8 @@ def render_tape_svg(tape: Tape, *, title: str = "") -> str:
     """The tape as an SVG picture of its own. Raises ``ValueError`` for an empty tape and for one too large to read."""
     if not tape.nodes:
         raise ValueError(f"there is no tape to draw: {tape.why_empty or 'it is empty'}")
-    if len(tape.nodes) > MOST_NODES:
-        raise ValueError(f"a tape of {len(tape.nodes):,} nodes is too large to draw; {MOST_NODES} can be read")
+    if tape.size > MOST_NODES:
+        raise ValueError(f"a tape of {tape.size:,} nodes is too large to draw; {MOST_NODES} can be read")
     places = _places(tape.nodes)
     columns = 1 + max(column for column, _ in places.values())
     rows = 1 + max(row for _, row in places.values())
