@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from referee.bench.plan import Plan
+from referee.bench.plan import MOST_BUDGET_NS, Plan
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Measurement
@@ -63,6 +63,8 @@ def plan_for(budget: str | float) -> Plan:
         budget_ns = parse_duration_ns(str(budget))
     except ValueError as error:
         raise OptionError(f"budget: {error}.") from error
+    if budget_ns > MOST_BUDGET_NS:
+        raise OptionError("A budget must be less than a day.", hint="Give for example 500ms.")
     plan = Plan()
     return replace(plan, budget_ns=budget_ns, min_ns=min(plan.min_ns, budget_ns))
 

@@ -90,6 +90,21 @@ def test_a_cached_result_is_caught() -> None:
     assert "cached-result" in [f.code for f in found.findings]
 
 
+@pytest.mark.parametrize("spread", range(3))
+def test_a_result_made_before_the_step_is_told_whatever_the_caches_hold(spread: int) -> None:
+    y = torch.randn(64, 64) @ torch.randn(64, 64)
+    found = referee.bench(lambda: y, budget=SHORT)
+    told = [f for f in found.findings if f.code == "cached-result"]
+    assert [f.severity for f in told] == ["warning"]
+    assert "is there already" in told[0].message
+
+
+@pytest.mark.parametrize("budget", ["1e400s", "2000h", 1e300, 10**9])
+def test_no_measurement_is_given_more_than_a_day(budget: str | float) -> None:
+    with pytest.raises(OptionError, match="budget"):
+        referee.bench(torch.add, torch.ones(4), torch.ones(4), budget=budget)
+
+
 def test_memory_is_counted_in_a_pass_of_its_own() -> None:
     x = torch.randn(1024)
     found = referee.bench(lambda: (x + 1) * 2, budget=SHORT, memory=True)

@@ -166,6 +166,24 @@ def test_a_side_whose_result_is_kept_is_called_that(sides: Path) -> None:
     assert "cached" in found.why
 
 
+def test_memory_that_another_library_writes_is_not_taken_for_a_result_that_is_kept() -> None:
+    """Of its kernel torch sees no operator and no write."""
+    import numpy as np
+
+    def build() -> Callable[[], torch.Tensor]:
+        x, out = np.linspace(1, 2, 4096), torch.zeros(4096, dtype=torch.float64)
+        memory = out.numpy()
+
+        def step() -> torch.Tensor:
+            np.multiply(x, 2, out=memory)
+            return out
+
+        return step
+
+    found = referee.compare(build(), build(), budget="60ms", threads=1)
+    assert "cached-result" not in [finding.code for finding in found.findings]
+
+
 def test_a_side_that_hands_out_copies_of_a_kept_result_is_called_that() -> None:
     """It does run an operator, but a call on inputs not used before costs ten times as much."""
     device = FakeSync()

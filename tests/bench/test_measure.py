@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from referee.bench.measure import measure
+from referee.bench.measure import describe_error, measure
 from referee.bench.plan import Plan, Progress
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import AR1, Bimodal, Preemption, Slowdown, SlowFirst, VirtualClock
@@ -462,19 +462,21 @@ def test_what_the_wall_clock_says_can_be_kept() -> None:
     assert found.median_ns is None
 
 
-def test_a_step_that_raises_late_keeps_what_was_measured() -> None:
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(0)])
+def test_a_step_that_raises_late_keeps_what_was_measured(error: BaseException) -> None:
     device = FakeSync()
     left = iter(range(20_000))
 
     def step() -> FakeOutput:
-        next(left)
+        if next(left, None) is None:
+            raise error
         return device.run(host_ns=HOST)
 
     found = measure(step, device=device, plan=replace(SHORT, budget_ns=NS_PER_S, min_ns=NS_PER_S))
     assert found.stop_reason == "raised"
     assert found.median_ns == HOST
     raised = next(f for f in found.findings if f.code == "step-raised")
-    assert raised.evidence == {"blocks": found.blocks, "error": "StopIteration"}
+    assert raised.evidence == {"blocks": found.blocks, "error": describe_error(error)}
 
 
 def test_a_step_that_raises_before_three_blocks_is_no_measurement() -> None:

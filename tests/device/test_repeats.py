@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from referee.device.registry import open_device  # noqa: E402
-from referee.device.repeats import see_repeat  # noqa: E402
+from referee.device.repeats import hands_out_kept, see_repeat  # noqa: E402
 
 Step = Callable[[], object]
 
@@ -111,7 +111,48 @@ def test_without_operators_the_memory_of_the_outputs_tells(keep: bool, again: st
     step()
     seen = see_repeat(step, lambda: Foreign(keep=keep))
     assert seen is not None
-    assert (seen.again, seen.first_ops) == (again, None)
+    assert (seen.again, seen.first_ops) == (again, 0)
+
+
+def written_elsewhere(*, dtype: torch.dtype = torch.float32) -> Step:
+    """Another library writes into a tensor's memory: torch counts no write to it."""
+    import numpy as np
+
+    x, out = np.linspace(1, 2, 1000), torch.zeros(1000, dtype=dtype)
+    memory = out.numpy()
+
+    def step() -> object:
+        np.multiply(x, 2, out=memory, casting="unsafe")
+        return out
+
+    return step
+
+
+def handing_over(x: torch.Tensor) -> Step:
+    return lambda: x
+
+
+@pytest.mark.parametrize(
+    ("step", "kept"),
+    [
+        (written_elsewhere(), False),
+        (Foreign(keep=False), False),
+        (Foreign(keep=True), True),
+        (handing_over(torch.randn(1000)), True),
+        (handing_over(torch.randn(1000, requires_grad=True)), True),
+        (handing_over(torch.randn(10, 10).t()[3:]), True),
+        (handing_over(torch.arange(9)), True),
+        (handing_over(torch.empty(0)), True),
+        (lambda: 3, False),
+    ],
+)
+def test_a_call_that_neither_makes_nor_writes_what_it_returns_is_told(step: Step, kept: bool) -> None:
+    outputs = [leaf.detach().clone() for leaf in [step()] if isinstance(leaf, torch.Tensor)]
+    versions = [leaf._version for leaf in [step()] if isinstance(leaf, torch.Tensor)]
+    assert hands_out_kept(step) == kept
+    again = [leaf for leaf in [step()] if isinstance(leaf, torch.Tensor)]
+    assert all(torch.equal(was, now.detach()) for was, now in zip(outputs, again, strict=True))
+    assert [leaf._version for leaf in again] == versions
 
 
 def test_where_nothing_shows_there_is_no_answer() -> None:

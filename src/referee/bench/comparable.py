@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from referee.bench.cached import check_computed
 from referee.bench.calibrate import Overhead, measure_overhead
 from referee.bench.guards import check_counters, check_waiting
 from referee.bench.loop import run_block
@@ -90,14 +91,15 @@ def _faults(side: Ready, *, plan: Plan) -> tuple[Finding, ...]:
     if moved or side.faults:
         return check_counters(moved)
     seen = side.candidate.observation
-    if getattr(seen, "basis", "") == "operators" and not getattr(seen, "ops", True) and getattr(seen, "outputs", ()):
-        return (_nothing_computed(),)
+    computed = check_computed(side.candidate.step, seen, severity="fatal")
+    if computed:
+        return computed
     if side.candidate.fresh is None or side.call_ns > _PROVED_CALL_FRAC * plan.budget_ns:
         return ()
     try:
         proof = prove(side.candidate.step, device=device, fresh=side.candidate.fresh, seen=seen)
         return proof_findings(proof, device=device)
-    except Exception:  # noqa: BLE001 - a step built anew may raise where this one did not: then nothing is proved
+    except (Exception, SystemExit):  # noqa: BLE001 - built anew it may raise where this one did not: nothing is proved
         return ()
 
 
@@ -112,16 +114,6 @@ def _watch_waiting(side: Ready) -> float | None:
         run_block(side.candidate.step, device=device, calls=side.calls)
         if device.now_ns() >= until_ns:
             return waited_frac(before, read_occupied(device))
-
-
-def _nothing_computed() -> Finding:
-    return Finding(
-        code="cached-result",
-        severity="fatal",
-        message="A call returns a tensor without running one operator: its result is kept somewhere.",
-        evidence={"operators": 0},
-        hint="Use the result of every call, and see that none is answered from a cache.",
-    )
 
 
 def what_differs(a: Provenance, b: Provenance, *, ignoring: Collection[str]) -> tuple[Difference, ...]:

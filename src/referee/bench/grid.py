@@ -40,7 +40,7 @@ def sweep_grid(one: One, *, name: str, parameter: str, others: Mapping[str, Sequ
     check_others(others, parameter=parameter)
     asked = [dict(zip(others, chosen, strict=True)) for chosen in product(*others.values())]
     sweeps: list[SweepAt] = []
-    failed: list[tuple[str, Exception]] = []
+    failed: list[tuple[str, BaseException]] = []
     interrupted: tuple[Finding, ...] = ()
     for fixed in asked:
         held = {key: _scalar(value) for key, value in fixed.items()}
@@ -51,7 +51,7 @@ def sweep_grid(one: One, *, name: str, parameter: str, others: Mapping[str, Sequ
                 raise
             interrupted = (_interrupted(len(sweeps), of=len(asked)),)
             break
-        except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code: anything can come out
             failed.append((words_of(held), error))
             continue
         sweeps.append(SweepAt(fixed=held, sweep=found))
@@ -75,7 +75,7 @@ def _scalar(value: Any) -> Scalar:
     return value if isinstance(value, (int, float, str, bool)) else str(value).removeprefix("torch.")
 
 
-def _failed(words: str, error: Exception) -> Finding:
+def _failed(words: str, error: BaseException) -> Finding:
     return Finding(
         code="point-failed",
         severity="warning",

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from referee.bench.beside import busy_beside, check_beside
+from referee.bench.cached import check_computed
 from referee.bench.calibrate import choose_calls, measure_overhead, with_settling
 from referee.bench.clocks import SideClocks, headline_alone, read_clocks
 from referee.bench.guards import (
@@ -197,7 +198,7 @@ def _time(
     except KeyboardInterrupt:
         main = replace(main, stop_reason="interrupted")
         side = headline_alone(main)
-    except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code: anything can come out
         main = replace(main, stop_reason="raised", raised=error)
         side = headline_alone(main)
     return _Timed(warmed=warmed, main=main, side=side, moved=moved, stages=stages, waited=waited)
@@ -222,13 +223,16 @@ def _prove(
     step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None, seen: Seen | None
 ) -> tuple[Finding, ...]:
     """Prove that the work runs, where fresh inputs can be had and the calls are not too long."""
-    if fresh is None or _is_long(timed, plan) or timed.main.stop_reason in CUT_SHORT:
+    if _is_long(timed, plan) or timed.main.stop_reason in CUT_SHORT:
         return ()
     try:
-        return proof_findings(prove(step, device=device, fresh=fresh, seen=seen), device=device)
+        proved = (
+            () if fresh is None else proof_findings(prove(step, device=device, fresh=fresh, seen=seen), device=device)
+        )
+        return proved or check_computed(step, seen, severity="warning")
     except KeyboardInterrupt:
         return ()  # the number stands; that it was not proved is no reason to lose it
-    except Exception as error:  # noqa: BLE001 - a step built anew may raise where this one did not
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a step built anew may raise where this one did not
         return (_raised(error, blocks=len(timed.main.blocks), where="on fresh inputs"),)
 
 
@@ -367,13 +371,13 @@ def _cut_short(main: Sampled) -> tuple[Finding, ...]:
     )
 
 
-def describe_error(error: Exception) -> str:
+def describe_error(error: BaseException) -> str:
     """``ValueError: shapes differ``: the kind and the text in one line, shortened."""
     text = " ".join(str(error).split())[:_MESSAGE_LENGTH]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _raised(error: Exception, *, blocks: int, where: str) -> Finding:
+def _raised(error: BaseException, *, blocks: int, where: str) -> Finding:
     described = describe_error(error)
     return Finding(
         code="step-raised",

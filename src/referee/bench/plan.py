@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from referee.errors import OptionError
-from referee.units import NS_PER_MS
+from referee.units import NS_PER_MS, NS_PER_S
 
 Step: TypeAlias = Callable[[], object]
 """What is measured: a callable without arguments whose result can be settled."""
@@ -15,6 +15,9 @@ Step: TypeAlias = Callable[[], object]
 ClockName = Literal["settled_amortised", "settled_per_call", "enqueue", "device"]
 
 ALL_CLOCKS: tuple[ClockName, ...] = ("settled_amortised", "settled_per_call", "enqueue", "device")
+
+MOST_BUDGET_NS = 24 * 3600 * NS_PER_S
+"""No measurement is given more than a day."""
 
 MIN_BLOCKS = 3
 """A number needs at least three timed blocks, even where they do not fit the budget."""

@@ -172,7 +172,8 @@ def _reads_back(seen: object) -> bool:
 
 def _hear(proof: Proof, seen: Repeat | None) -> Proof:
     """What the time took for missing work is that only where nothing was seen to contradict it."""
-    if seen is None:
+    if seen is None or (seen.again == "none" and seen.first_ops == 0):
+        # A first call that runs no operator either is hardly dearer than a repeated one, but for the caches.
         kept = proof.slope_frac < KEPT_FRAC
         return replace(proof, threshold_frac=KEPT_FRAC, outcome=proof.outcome if kept else "cannot-prove")
     return replace(proof, repeat=seen, outcome=_HEARD[seen.again])

@@ -65,7 +65,7 @@ class Sampled:
     blocks: tuple[Block, ...]
     stop_reason: str
     overhead: Overhead
-    raised: Exception | None = None
+    raised: Exception | SystemExit | None = None
     """What the step raised, where that ended it."""
 
     @property
@@ -180,7 +180,7 @@ def take_samples(
     seen, recovery = Sampling(start_ns=start_ns), Recovery()
     reported_ns = start_ns
     reason: str | None = None
-    raised: Exception | None = None
+    raised: Exception | SystemExit | None = None
     try:
         while reason is None:
             block = run_block(step, device=device, calls=calls, prepare=prepare, times=times)
@@ -198,7 +198,7 @@ def take_samples(
         if not blocks:
             raise
         reason = "interrupted"
-    except Exception as error:  # the user's code: anything can come out
+    except (Exception, SystemExit) as error:  # the user's code: anything can come out
         if len(blocks) < MIN_BLOCKS:
             raise
         reason, raised = "raised", error

@@ -56,7 +56,7 @@ def sweep(
     name: str = "step",
     price_per_hour: float | None = None,
     served: float | None = None,
-    explain: Callable[[Exception], str] = describe_error,
+    explain: Callable[[BaseException], str] = describe_error,
     progress: ProgressCallback = no_progress,
 ) -> Sweep:
     """Measure ``build(value)`` at each of ``values`` with the same plan, fit both laws, find the knee.
@@ -108,13 +108,13 @@ def sweep(
 
 def _measure_each(
     values: Sequence[Any], at: Callable[[int, Any], SweepPoint]
-) -> tuple[list[SweepPoint], list[tuple[Any, Exception]], bool]:
+) -> tuple[list[SweepPoint], list[tuple[Any, BaseException]], bool]:
     """The points that could be measured, what the other values raised, and whether it was interrupted.
 
     What a value's factory or step sets for the whole process is put back before the next value.
     """
     points: list[SweepPoint] = []
-    failed: list[tuple[Any, Exception]] = []
+    failed: list[tuple[Any, BaseException]] = []
     for index, value in enumerate(values):
         try:
             with kept_state():
@@ -123,7 +123,7 @@ def _measure_each(
             if not points:
                 raise
             return points, failed, True
-        except Exception as error:  # noqa: BLE001 - the user's code: anything can come out
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code: anything can come out
             failed.append((value, error))
             continue
         points.append(point)
@@ -217,7 +217,7 @@ def point_of(measurement: Measurement, *, value: float, items_per_call: float | 
 
 
 def _failures(
-    failed: Sequence[tuple[Any, Exception]], *, parameter: str, explain: Callable[[Exception], str]
+    failed: Sequence[tuple[Any, BaseException]], *, parameter: str, explain: Callable[[BaseException], str]
 ) -> tuple[Finding, ...]:
     """One finding for each value that could not be measured."""
     return tuple(
@@ -232,7 +232,7 @@ def _failures(
     )
 
 
-def _kind(error: Exception) -> str:
+def _kind(error: BaseException) -> str:
     """The kind of what the user's code raised, also where Referee has put it into a sentence of its own."""
     return type(error.__cause__ if error.__cause__ is not None else error).__name__
 

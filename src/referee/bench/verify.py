@@ -8,19 +8,16 @@ from dataclasses import replace
 from typing import Literal
 
 from referee.bench.follows import broken_figures
-from referee.bench.plan import Plan
+from referee.bench.plan import MOST_BUDGET_NS, Plan
 from referee.errors import UserError
 from referee.records.finding import fatal
 from referee.records.measurement import Measurement
 from referee.records.provenance import NOT_READ, Difference, Provenance, check_keys, differences
 from referee.records.verify import Verification, VerifyAnswer
-from referee.units import NS_PER_S, format_frac
+from referee.units import format_frac
 
 TOLERANCE_FRAC = 0.05
 """Between processes memory layout alone moves a tiny operation by 2-4 %: less cannot be told from two processes."""
-
-MOST_BUDGET_NS = 24 * 3600 * NS_PER_S
-"""No measurement is given more than a day."""
 
 _DOUBTFUL = ("disturbed", "not-steady", "few-samples", "drifting", "slow-calls")
 """Warnings under which a ratio that is somewhat off proves nothing."""

@@ -111,7 +111,7 @@ class _Series:
             device.settle(step())
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_words_on_interrupt(self.ns)) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             error.add_note(f"The step raised this {_words_on_interrupt(self.ns)}.")
             raise
         end_ns = device.now_ns()

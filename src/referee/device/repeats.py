@@ -20,6 +20,9 @@ _COPIES = frozenset(
 )
 """What hands out a result that is kept without computing it."""
 
+_LOOKED_AT = 1 << 16
+"""Bytes of a result that are looked at: what writes it, writes its beginning."""
+
 
 def see_repeat(step: Callable[[], object], fresh: Callable[[], Callable[[], object]]) -> Repeat | None:
     """Does ``step``, called before, do again what a step on fresh inputs does? ``None`` where nothing shows it.
@@ -28,12 +31,50 @@ def see_repeat(step: Callable[[], object], fresh: Callable[[], Callable[[], obje
     libraries), two outputs of ``step`` are held side by side: tensors in new memory, or written to since, were made
     again. Calls ``step`` three times at most; what it raises passes through.
     """
+    counted = None
     if not discover(step).compiled:
+        counted = 0
         first, again = _dispatched(fresh()), _dispatched(step)
         if first:
             return _compare(first, again, step=step)
     made = _makes_anew(step)
-    return None if made is None else Repeat(again="all" if made else "none")
+    return None if made is None else Repeat(again="all" if made else "none", first_ops=counted, again_ops=counted)
+
+
+def hands_out_kept(step: Callable[[], object]) -> bool:
+    """Does a call return tensors that it neither made nor wrote to? For a step of which no operator was seen.
+
+    Another library's kernel may write into memory that torch takes for untouched. So floating-point results are
+    changed, bit by bit, and put back after one call: what is still changed then was not written. Others are not (a
+    kernel may read its addresses from them) and count as not written. Calls ``step`` three times.
+    """
+    torch = load_torch()
+    before = find_leaves(step(), torch.Tensor)
+    marks = [_mark(tensor) for tensor in before]
+    after = find_leaves(step(), torch.Tensor)
+    if not before or marks != [_mark(tensor) for tensor in after]:
+        return False
+    try:
+        changed = [_bytes(tensor) for tensor in after if tensor.is_floating_point() or tensor.is_complex()]
+    except (RuntimeError, NotImplementedError):  # without memory that can be seen, as recorded tensors are
+        return True
+    saved = [memory.clone() for memory in changed]
+    try:
+        for memory in changed:
+            memory.bitwise_not_()
+        step()
+        return all(torch.equal(memory, was.bitwise_not()) for memory, was in zip(changed, saved, strict=True))
+    finally:
+        for memory, was in zip(changed, saved, strict=True):
+            memory.copy_(was)
+
+
+def _bytes(tensor: Any) -> Any:
+    """The first bytes from where a tensor begins, as a tensor of their own: autograd counts no write to them."""
+    storage = tensor.untyped_storage()
+    begin = tensor.storage_offset() * tensor.element_size()
+    count = min(_LOOKED_AT, storage.nbytes() - begin)
+    return load_torch().empty(0, dtype=load_torch().uint8, device=tensor.device).set_(storage, begin, (count,))
 
 
 def _compare(first: Counter[str], again: Counter[str], *, step: Callable[[], object]) -> Repeat:

@@ -22,7 +22,7 @@ def as_step_error(error: BaseException, name: str) -> StepError:
     return StepError(f"{name} raised {describe(error)}{where}.", hint=_mend(error))
 
 
-def explain_error(error: Exception, name: str) -> str:
+def explain_error(error: BaseException, name: str) -> str:
     """What went wrong in the step called ``name``, in one sentence: Referee's own words, or place, kind and text."""
     return error.message if isinstance(error, RefereeError) else as_step_error(error, name).message
 
