@@ -91,7 +91,7 @@ def _faults(side: Ready, *, plan: Plan) -> tuple[Finding, ...]:
     if moved or side.faults:
         return check_counters(moved)
     seen = side.candidate.observation
-    computed = check_computed(side.candidate.step, seen, severity="fatal")
+    computed = check_computed(side.candidate.step, seen, device=device, severity="fatal")
     if computed:
         return computed
     if side.candidate.fresh is None or side.call_ns > _PROVED_CALL_FRAC * plan.budget_ns:

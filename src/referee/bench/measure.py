@@ -229,7 +229,7 @@ def _prove(
         proved = (
             () if fresh is None else proof_findings(prove(step, device=device, fresh=fresh, seen=seen), device=device)
         )
-        return proved or check_computed(step, seen, severity="warning")
+        return proved or check_computed(step, seen, device=device, severity="warning")
     except KeyboardInterrupt:
         return ()  # the number stands; that it was not proved is no reason to lose it
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a step built anew may raise where this one did not

@@ -112,6 +112,12 @@ class HostClocked:
 
         return find_change(step, self.settle)
 
+    def hands_out_kept(self, step: Callable[[], object]) -> bool:
+        """Whether ``step`` returns tensors that it neither made nor wrote to (:mod:`referee.device.repeats`)."""
+        from referee.device.repeats import hands_out_kept
+
+        return hands_out_kept(step)
+
     def describe(self) -> Mapping[str, Scalar] | None:
         """``None``: this device is the CPU, which the chip section describes."""
         return None

@@ -117,6 +117,14 @@ class SeesRepeats(Protocol):
 
 
 @runtime_checkable
+class SeesResults(Protocol):
+    """A device that sees whether a call made or wrote what it returns, where no operator of it was seen."""
+
+    def hands_out_kept(self, step: Callable[[], object]) -> bool:
+        """Whether ``step`` returns tensors that were there before and that it does not write to; calls it thrice."""
+
+
+@runtime_checkable
 class TellsStages(Protocol):
     """A device whose backend keeps an account of what the time went into."""
 
