@@ -75,12 +75,27 @@ def test_what_the_schema_says() -> None:
         "aten.native_layer_norm",
         "aten.where.self",
         "aten.topk",
+        "aten.cross_entropy_loss",
+        "aten.binary_cross_entropy_with_logits",
+        "aten.linalg_cholesky",
+        "aten.grid_sampler",
+        "aten.quantize_per_tensor",
     ],
 )
 def test_arguments_are_found_for_operators_of_many_kinds(name: str) -> None:
     operator = find_operator(name)
     arguments = make_arguments(operator)
     operator.callable(*arguments.args, **arguments.kwargs)
+
+
+def test_what_is_made_up_asks_for_the_work_that_people_mean() -> None:
+    def made(name: str) -> Any:
+        return make_arguments(find_operator(name))
+
+    assert made("aten.dropout").args[2] is True
+    assert made("aten.to.dtype").args[1] is torch.float64
+    assert made("aten.nll_loss").tensors[1].dtype == torch.int64
+    assert made("aten.mse_loss").tensors[1].dtype == torch.float32
 
 
 def test_the_users_shapes_are_taken_or_refused() -> None:

@@ -21,7 +21,6 @@ FULL = (
     ("name", "needs"),
     [
         ("aten.sparse_mask", "sparse and compressed sparse tensors"),
-        ("aten.quantize_per_tensor", "a quantized dtype"),
         ("aten._scaled_mm", "operands of float8"),
     ],
 )

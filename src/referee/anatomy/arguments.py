@@ -16,6 +16,19 @@ from typing import Any
 from referee.anatomy.children import Report, run_child
 from referee.anatomy.operator import Argument, Operator
 from referee.anatomy.refusals import first_sentence, missing
+from referee.anatomy.values import (
+    CLASS_LOSSES,
+    DTYPES,
+    ENUMERATED,
+    FLOATS,
+    INDEX_NAMES,
+    INT_LISTS,
+    INTS,
+    MASK_NAMES,
+    SHAPES,
+    STRINGS,
+    TRAINING_NAMES,
+)
 from referee.device.host import load_torch
 from referee.errors import CannotTell, OptionError, RefereeError
 
@@ -23,110 +36,6 @@ MOST_TRIES = 160
 
 _LIMIT_S = 5
 _MOST_KILLED = 3
-
-_SHAPES: tuple[tuple[int, ...], ...] = (
-    (8,),
-    (4, 4),
-    (2, 4, 4),
-    (2, 3, 8, 8),
-    (),
-    (1, 3, 8),
-    (2, 3, 4, 4, 4),
-    (1,),
-    (4, 8),
-)
-"""In the order tried; small ones, because the cost of a call is asked for and not that of its arithmetic."""
-
-_DTYPES = ("float32", "int64", "bool", "complex64", "float64", "bfloat16")
-
-_INTS: Mapping[str, tuple[int, ...]] = {
-    "dim": (0, -1, 1),
-    "dim0": (0,),
-    "dim1": (1, 0),
-    "axis0": (0,),
-    "axis1": (1,),
-    "dim2": (1,),
-    "k": (1,),
-    "n": (4,),
-    "m": (4,),
-    "groups": (1,),
-    "start": (0,),
-    "end": (2,),
-    "step": (1,),
-    "index": (0,),
-    "size": (2,),
-    "length": (2,),
-    "num_classes": (4, -1),
-    "reduction": (1, 0),
-    "padding_idx": (-1,),
-    "diagonal": (0,),
-    "num_samples": (1,),
-    "window_length": (8,),
-    "n_fft": (4,),
-    "upscale_factor": (1,),
-    "downscale_factor": (1,),
-    "num_weights": (8,),
-    "num_groups": (1,),
-    "group": (1,),
-    "N": (2,),
-    "C": (3,),
-    "HxW": (64, 8),
-    "chunks": (2,),
-    "sections": (2,),
-    "split_size": (2,),
-    "steps": (4,),
-    "dimension": (0,),
-    "max_size": (2,),
-    "hidden_size": (4,),
-    "num_heads": (1,),
-    "num_head": (1,),
-    "embed_dim": (4,),
-}
-
-_INT_LISTS: Mapping[str, tuple[Sequence[int], ...]] = {
-    "dim": ([0], [-1], [0, 1]),
-    "kernel_size": ([2, 2], [2], [2, 2, 2]),
-    "stride": ([1, 1], [1], [1, 1, 1], []),
-    "padding": ([0, 0], [0], [0, 0, 0], [1, 1, 1, 1], [1, 1], [1, 1, 1, 1, 1, 1]),
-    "output_padding": ([0, 0], [0], [0, 0, 0]),
-    "dilation": ([1, 1], [1], [1, 1, 1]),
-    "output_size": ([4, 4], [4], [4, 4, 4]),
-    "pad": ([1, 1],),
-    "shifts": ([1],),
-    "repeats": ([1, 1, 1, 1, 1],),
-    "dims": ([0], [1, 0], [0, 1], [2, 1, 0], [3, 2, 1, 0]),
-    "split_sizes": ([4, 4], [2, 2], [1, 1]),
-    "indices": ([2], [1]),
-    "sections": ([2],),
-    "source": ([0],),
-    "destination": ([0],),
-    "normalized_shape": ([8], [4], [4, 4]),
-    "tile": ([1],),
-}
-
-_FLOATS: Mapping[str, float] = {"eps": 1e-5, "p": 0.5, "momentum": 0.1, "std": 1.0, "mean": 0.0, "lambd": 0.5}
-
-_STRINGS: Mapping[str, tuple[str, ...]] = {
-    "approximate": ("none",),
-    "reduce": ("sum", "mean"),
-    "mode": ("constant", "reduced", "mean"),
-    "rounding_mode": ("floor",),
-    "equation": ("ij,jk->ik", "i,i->i"),
-    "padding": ("valid", "same"),
-    "indexing": ("ij",),
-    "UPLO": ("L",),
-    "ord": ("fro", "nuc"),
-    "side": ("left",),
-    "interpolation": ("linear",),
-    "driver": ("gels",),
-    "reduction": ("mean",),
-}
-
-_ENUMERATED = frozenset({"dtype", "layout", "memory_format"})
-"""Integers to the schema, and not to be counted through: a layout of 1 is a sparse one."""
-
-_INDEX_NAMES = frozenset({"index", "indices", "offsets", "target", "batch1_index", "idx", "positions", "lengths"})
-_MASK_NAMES = frozenset({"mask", "condition", "found_inf_mask"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +101,8 @@ class Candidate:
 
 
 def _candidates(operator: Operator, wish: Wish) -> Iterator[Candidate]:
-    shapes = [wish.shapes] if wish.shapes else [(shape,) for shape in _SHAPES]
-    dtypes = [wish.dtype] if wish.dtype else _DTYPES
+    shapes = [wish.shapes] if wish.shapes else [(shape,) for shape in SHAPES]
+    dtypes = [wish.dtype] if wish.dtype else DTYPES
     combinations = [
         (turn + 2 * dtypes_index + shape_index, shape, dtype, turn)
         for turn in range(6)
@@ -208,7 +117,7 @@ def _candidates(operator: Operator, wish: Wish) -> Iterator[Candidate]:
 
 def build(operator: Operator, candidate: Candidate) -> Arguments:
     """The arguments that ``candidate`` stands for; the same ones each time. Raises what torch raises."""
-    maker = _Maker(candidate)
+    maker = _Maker(candidate, operator.base)
     values: list[tuple[Argument, Any]] = [(argument, maker.value(argument)) for argument in operator.arguments]
     positional = [(argument, value) for argument, value in values if not argument.keyword]
     while positional and _is_default(*positional[-1]):
@@ -226,16 +135,16 @@ def _is_default(argument: Argument, value: object) -> bool:
 class _Maker:
     """Makes the values of one candidate."""
 
-    def __init__(self, candidate: Candidate) -> None:
+    def __init__(self, candidate: Candidate, base: str) -> None:
         self._torch = load_torch()
-        self._candidate = candidate
+        self._candidate, self._base = candidate, base
         self._made = 0
 
     def value(self, argument: Argument) -> Any:
         """A value for one argument: the default where there is one, ``None`` for what is optional, in early turns."""
         turn = self._candidate.turn
         wanted = turn >= 3 and argument.default is None and argument.kind in ("number", "Tensor", "int", "SymInt")
-        wanted = wanted and argument.name not in _ENUMERATED
+        wanted = wanted and argument.name not in ENUMERATED
         if argument.has_default and not wanted:
             return argument.default
         if argument.optional and turn < 3:
@@ -248,19 +157,28 @@ class _Maker:
             return self.tensor(name)
         if kind.startswith("List[") and "Tensor" in kind:
             return [self.tensor(name), self.tensor(name)]
+        if name == "dtype":
+            return self._dtype(turn)
         if kind in ("int", "SymInt"):
-            return _turn(_INTS.get(name, (1, 0, 2)), turn)
+            return _turn(INTS.get(name, (1, 0, 2)), turn)
         if kind in ("List[int]", "List[SymInt]"):
             return list(self._int_list(name, turn))
         if kind == "float":
-            return _FLOATS.get(name, 0.5)
+            return FLOATS.get(name, 0.5)
         if kind == "number":
             return _turn((2, 0.5, 1), turn)
         if kind == "bool":
-            return turn % 2 == 1
+            return (turn % 2 == 1) != (name in TRAINING_NAMES)
         if kind == "str":
-            return _turn(_STRINGS.get(name, ("none", "mean", "sum")), turn)
+            return _turn(STRINGS.get(name, ("none", "mean", "sum")), turn)
         return self._special(argument, turn)
+
+    def _dtype(self, turn: int) -> Any:
+        """A dtype to convert to: floating, and another than that of the tensors: there is work then, and a gradient."""
+        torch = self._torch
+        if "quantize" in self._base:
+            return torch.quint8
+        return _turn((torch.float64, torch.float32), turn + (self._candidate.dtype == "float64"))
 
     def _special(self, argument: Argument, turn: int) -> Any:
         torch, kind = self._torch, argument.kind
@@ -288,7 +206,7 @@ class _Maker:
             return list(range(len(shape)))[::-1]
         if name == "repeats":
             return [1] * max(1, len(shape))
-        values: Sequence[int] = _turn(_INT_LISTS.get(name, ([1], [2, 2], shape, [0])), turn)
+        values: Sequence[int] = _turn(INT_LISTS.get(name, ([1], [2, 2], shape, [0])), turn)
         return values
 
     def tensor(self, name: str) -> Any:
@@ -297,13 +215,18 @@ class _Maker:
         shape = candidate.shapes[min(self._made, len(candidate.shapes) - 1)]
         if len(candidate.shapes) == 1:
             shape = self._shape_by_name(name, shape)
+        classes = name == "target" and any(loss in self._base for loss in CLASS_LOSSES)
+        if classes and len(candidate.shapes) == 1 and candidate.turn % 2 == 0:
+            shape = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
         self._made += 1
         generator = torch.Generator().manual_seed(self._made)
-        if name in _INDEX_NAMES:
+        if classes or name in INDEX_NAMES:
             return torch.zeros(shape, dtype=torch.int64, device=candidate.device)
-        if name in _MASK_NAMES:
+        if name in MASK_NAMES:
             return (torch.rand(shape, generator=generator) > 0.5).to(candidate.device)
         values = torch.rand(shape, generator=generator) * 0.75 + 0.25
+        if "cholesky" in self._base and len(shape) > 1 and shape[-1] == shape[-2]:
+            values = values + shape[-1] * torch.eye(shape[-1])  # the diagonal outweighs the rest: positive definite
         return values.to(getattr(torch, candidate.dtype)).to(candidate.device)
 
     def _shape_by_name(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -318,6 +241,8 @@ class _Maker:
             return shape[-1:]
         if name == "repeats":
             return ()
+        if name == "grid" and len(shape) > 3:
+            return (*shape[:1], *shape[2:], len(shape) - 2)
         return shape
 
 

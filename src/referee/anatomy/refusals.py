@@ -53,8 +53,6 @@ def missing(operator: Operator) -> str:
     kinds = [kind for key, kind in _KINDS.items() if has(operator.full, key)]
     if kinds and not any(has(operator.full, key) for key in ("CPU", "CompositeImplicitAutograd")):
         return f"It has kernels for {_listed(kinds)} tensors, and the tensors made up here are dense ones on the CPU."
-    if operator.base.startswith("quantize_") or operator.base.startswith("_quantize"):
-        return "It needs a quantized dtype, and the dtypes made up here are the usual ones."
     if "scaled_" in operator.base and operator.base.endswith(("_mm", "_mm_v2")):
         return "It needs operands of float8 with their scales, and the dtypes made up here are the usual ones."
     return ""
