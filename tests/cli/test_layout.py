@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.cli.layout import settings, takes_operator, wanted_layout
+from referee.cli.layout import fix_layout, is_whole_program, settings, takes_operator, wanted_layout
 from referee.cli.main import main
 from referee.errors import CannotTell
 
@@ -75,7 +75,10 @@ def test_what_the_user_has_set_stays_and_large_tensors_keep_their_pages() -> Non
 _SHOWS = """
 import os, sys
 from referee.cli.layout import fix_layout
-fix_layout(["anatomy", "aten.add.Tensor"])
+if sys.argv[-1] == "traced":
+    sys.settrace(lambda *_: None)
+print("begins", flush=True)
+fix_layout(sys.argv[1:])
 print(open("/proc/self/personality").read().strip(), id(object()), hash("a word"), sorted(
     name for name in os.environ if name in ("PYTHONHASHSEED", "GLIBC_TUNABLES", "REFEREE_LAYOUT")))
 """
@@ -86,19 +89,75 @@ linux_alone = pytest.mark.skipif(
 )
 
 
-@linux_alone
-def test_two_processes_lie_in_the_same_place_and_hand_nothing_on() -> None:
+def start(program: Path, *words: str) -> list[str]:
+    """The lines that the program prints, started with the environment as it is but for what may be set anew."""
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONHASHSEED", "GLIBC_TUNABLES")
     }
-    first, second = (
-        subprocess.run([sys.executable, "-c", _SHOWS], capture_output=True, text=True, env=environment, check=True)
-        for _ in range(2)
-    )
-    if not int(first.stdout.split()[0], 16) & 0x0040000:
+    words = (sys.executable, str(program), *words)
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+    return done.stdout.splitlines()
+
+
+@linux_alone
+def test_two_processes_lie_in_the_same_place_and_hand_nothing_on(tmp_path: Path) -> None:
+    program = tmp_path / "referee"
+    program.write_text(_SHOWS)
+    first, second = (start(program, "anatomy", "aten.add.Tensor") for _ in range(2))
+    if not int(first[-1].split()[0], 16) & 0x0040000:
         pytest.skip("this system does not let a process fix its addresses")
-    assert first.stdout == second.stdout
-    assert first.stdout.strip().endswith("[]")
+    assert first == second
+    assert first[-1].endswith("[]")
+    assert first.count("begins") == 2
+
+
+@linux_alone
+@pytest.mark.parametrize(("name", "more"), [("my_script.py", []), ("referee", ["traced"])])
+def test_what_is_more_than_the_command_is_not_started_again(tmp_path: Path, name: str, more: list[str]) -> None:
+    """A script that calls it has done things before; a debugger would lose what it follows."""
+    program = tmp_path / name
+    program.write_text(_SHOWS)
+    assert start(program, "anatomy", "aten.add.Tensor", *more).count("begins") == 1
+
+
+@pytest.mark.parametrize(
+    ("started", "whole"),
+    [
+        (["python", "-m", "referee", "bench", "a.py:f"], True),
+        (["python", "-X", "utf8", "-W", "error", "-mreferee", "bench", "a.py:f"], True),
+        (["python", "/usr/bin/referee", "bench", "a.py:f"], True),
+        (["python", "-m", "cProfile", "-m", "referee", "bench", "a.py:f"], True),
+        (["python", "my.py", "bench", "a.py:f"], False),
+        (["python", "/usr/bin/referee"], False),
+        (["python", "-c", "entry()"], False),
+        (["python"], False),
+        ([], False),
+    ],
+)
+def test_only_the_command_itself_is_started_again(
+    started: list[str], whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", started)
+    assert is_whole_program(["bench", "a.py:f"]) == whole
+
+
+def test_a_process_that_cannot_be_started_again_lies_where_it_lay(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ask(layout: str) -> bool:
+        asked.append(layout)
+        return True
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    words = ["bench", "a.py:f"]
+    monkeypatch.setattr("referee.cli.layout.ask_for_layout", ask)
+    monkeypatch.setattr("referee.cli.layout._is_watched", lambda: False)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "referee", *words])
+    monkeypatch.setattr(os, "execve", refuse)
+    fix_layout(words)
+    assert asked == ["fixed", "random"]
 
 
 @linux_alone

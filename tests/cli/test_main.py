@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +78,33 @@ def test_range_is_read() -> None:
     assert parse_range(None) is None
     with pytest.raises(OptionError, match="empty"):
         parse_range("2ms..1ms")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_fault_and_what_goes_to_a_file_is_written(tmp_path: Path, closed: str) -> None:
+    out = tmp_path / "env.json"
+    words = shlex.join([sys.executable, "-m", "referee", "env", "--json", str(out)])
+    done = subprocess.run(f"{words} {closed}", shell=True, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert json.loads(out.read_text())
+
+
+def test_modules_of_the_users_named_like_the_standard_librarys_do_not_come_first(tmp_path: Path) -> None:
+    for name in ("random", "queue", "statistics", "json"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('the wrong one')\n")
+    words = [sys.executable, "-m", "referee", "trace", "--help"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run([*words[:3], "trace", "none.json"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "none.json" in done.stderr
+
+
+def test_a_working_directory_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    words = shlex.join([sys.executable, "-m", "referee", "bench", "--stmt", "1 + 1"])
+    done = subprocess.run(f"rmdir {gone}; {words}", shell=True, cwd=gone, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "referee: The working directory has been deleted. Change to one that exists.\n"

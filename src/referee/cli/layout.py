@@ -32,6 +32,9 @@ _MEASURING = frozenset({"bench", "sweep", "compare", "verify"})
 _PROCESSES = ("--processes", "--revisions")
 """With these ``compare`` measures in processes of its own, each of which is told its layout."""
 
+_NAME = "referee"
+"""The command, and the package that ``python -m`` runs."""
+
 _MARK = "REFEREE_LAYOUT"
 """Set for the new start alone: which of :data:`_SETTINGS` were added for it."""
 
@@ -46,14 +49,32 @@ def fix_layout(words: Sequence[str]) -> None:
     """Start the command again at the addresses that it wants; returns where that is not needed, or not to be had.
 
     ``words`` are those behind the program's name. Where the system refuses (other systems than Linux, some containers)
-    the command goes on as it is; the record says which it was.
+    the command goes on as it is; the record says which it was. So it does where more than this command would start
+    again: a script of the user's that calls it, or a debugger that watches.
     """
     if _MARK in os.environ:
         _restore()
         return
     layout = wanted_layout(words)
-    if layout is not None and ask_for_layout(layout):
+    if layout is None or _is_watched() or not is_whole_program(words) or not ask_for_layout(layout):
+        return
+    try:
         os.execve(sys.executable, sys.orig_argv, settings(os.environ, words))
+    except OSError:  # this process stays where it is, and must not say otherwise
+        ask_for_layout("random" if layout == "fixed" else "fixed")
+
+
+def is_whole_program(words: Sequence[str]) -> bool:
+    """Whether this process was started as ``referee WORDS`` or ``python -m referee WORDS``, and as nothing more."""
+    before = sys.orig_argv[: len(sys.orig_argv) - len(words)]
+    if not sys.executable or sys.orig_argv[len(before) :] != list(words):
+        return False
+    return before[-2:] == ["-m", _NAME] or any(os.path.basename(word) in (_NAME, f"-m{_NAME}") for word in before[-1:])
+
+
+def _is_watched() -> bool:
+    """Whether a debugger, a tracer or a profiler of Python's follows this process: it would be lost, or begin anew."""
+    return sys.gettrace() is not None or sys.getprofile() is not None
 
 
 def wanted_layout(words: Sequence[str]) -> Layout | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -339,6 +340,10 @@ def require_torch() -> None:
     """Raise one sentence where torch is not installed."""
     from importlib.util import find_spec
 
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # a library below torch ends the process there, with words of its own
+        raise OptionError("The working directory has been deleted.", hint="Change to one that exists.") from None
     if find_spec("torch") is None:
         raise PackageMissing.named("torch", need="Measuring live", extra="torch")
 

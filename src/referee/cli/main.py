@@ -92,6 +92,7 @@ def _module(name: str) -> Command:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         # Where the locale is not UTF-8, a bar shown as a question mark is better than no answer.
         if isinstance(stream, io.TextIOWrapper):
@@ -126,6 +127,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _say(f"the answer cannot be written: {error.strerror}.")
         return 2
+
+
+def _open_streams() -> None:
+    """Where the caller has closed standard output or error (`>&-`, some daemons), what is written there is nobody's."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process lives
 
 
 @contextmanager
