@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from referee.anatomy.operator import find_operator
 from referee.anatomy.prepare import Request, prepare
 from referee.anatomy.probe import NoProbe, cache_dir, load_probe
 from referee.anatomy.record import unexplained
-from referee.anatomy.stages import LAYERS, build_ladder
+from referee.anatomy.stages import LAYERS, Rungs, build_ladder
 from referee.anatomy.survey import survey
 from referee.anatomy.timing import Timed
 from referee.anatomy.variants import make_groups, time_groups
@@ -177,6 +178,55 @@ def test_the_nodes_of_leaves_are_held_while_a_stage_is_timed(probe: Any, autocas
     node = next(step.pair for step in ladder.steps if step.pair.name == "autograd node")
     assert len(node.upper.names["accumulators"]) == 2
     assert node.lower.names["accumulators"] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten.arange",
+        "aten.linspace",
+        "aten.eye",
+        "aten.randint",
+        "aten.add.out",
+        "aten.view.dtype",
+        "aten.nll_loss",
+        "aten.grid_sampler",
+        "aten.bernoulli",
+        "aten._foreach_add.List",
+        "aten.fft_rfft",
+    ],
+)
+def test_common_operators_are_called_as_torch_calls_them_and_not_with_packed_arguments(name: str, probe: Any) -> None:
+    operator = find_operator(name)
+    arguments = make_arguments(operator)
+    assert probe.Call(operator.name, operator.overload, arguments.args, dict(arguments.kwargs)).is_typed()
+
+
+@pytest.mark.parametrize("way", ["function", "overload"])
+def test_what_torchs_own_factories_call_is_called_below_autograd(way: Any, probe: Any) -> None:
+    met: list[str] = []
+
+    def at(key: str) -> Any:
+        def made(size: Any, **_: Any) -> Any:
+            met.append(key)
+            return torch.empty(size)
+
+        return made
+
+    library = torch.library.Library("referee_tests", "FRAGMENT")
+    options = "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
+    library.define(f"made_{way}(SymInt[] size, *, {options}) -> Tensor")
+    for key in ("AutogradCPU", "BackendSelect"):
+        library.impl(f"made_{way}", at(key), key)
+    operator = find_operator(f"referee_tests::made_{way}")
+    arguments = make_arguments(operator)
+    subject = prepare(Request(operator=operator), arguments, probe).subject
+    subject = replace(subject, entry=replace(subject.entry, way=way))
+    met.clear()
+    with torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.AutogradCPU):
+        for depth in ("call", "wrap"):
+            Rungs(probe, subject, arguments, context=nullcontext).at(depth).loop()(1)
+    assert met == ["BackendSelect" if way == "function" else "AutogradCPU"] * 2
 
 
 @pytest.mark.usefixtures("probe")

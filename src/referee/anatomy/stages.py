@@ -92,6 +92,7 @@ class Rungs:
         self.call = probe.Call(operator.name, operator.overload, arguments.args, dict(arguments.kwargs))
         self.call.set_scattered(subject.scattered)
         self.boxed = subject.entry.way == "overload"
+        self._guarded = _is_factory(subject)
         self.parses = bool(signatures) and not self.boxed
         if self.parses:
             me = arguments.args[0] if subject.entry.way == "method" else None
@@ -105,7 +106,7 @@ class Rungs:
             self.call.set_iterator(self._subject.fresh[0], list(self._subject.plain.tensors))
         bits = key_bits(keys) if keys else 0
         make = self._probe.boxed_rung if self.boxed else self._probe.rung
-        rung: Any = make(self.call, depth, bits, below)
+        rung: Any = make(self.call, depth, bits, below or self._guarded)
         if self.boxed:
             rung = Overload(rung)
         return self._timed(rung)
@@ -138,6 +139,13 @@ def _same_names(entry: Entry, arguments: Arguments) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
             names[name] = next(tensors)
     return names
+
+
+def _is_factory(subject: Subject) -> bool:
+    """Whether torch's own function makes a new tensor, which it does below autograd (``variable_factories.h``)."""
+    arguments = subject.operator.arguments
+    options = {"layout", "pin_memory"} <= {argument.name for argument in arguments}
+    return subject.entry.way == "function" and options and all("Tensor" not in argument.kind for argument in arguments)
 
 
 def _accumulators(arguments: Arguments) -> list[Any]:

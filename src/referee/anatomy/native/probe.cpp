@@ -86,6 +86,11 @@ template <> struct Held<const std::optional<Tensor>&> {
   explicit Held(const IValue& v) : value(v.toOptional<Tensor>()) {}
   const std::optional<Tensor>& get() { return value; }
 };
+template <> struct Held<at::ScalarType> {
+  at::ScalarType value;
+  explicit Held(const IValue& v) : value(v.toScalarType()) {}
+  at::ScalarType get() { return value; }
+};
 template <> struct Held<const std::optional<Scalar>&> {
   std::optional<Scalar> value;
   explicit Held(const IValue& v) : value(v.toOptional<Scalar>()) {}
@@ -120,6 +125,11 @@ template <> struct Held<std::string_view> {
   std::string value;
   explicit Held(const IValue& v) : value(v.toStringRef()) {}
   std::string_view get() { return value; }
+};
+template <> struct Held<std::optional<std::string_view>> {
+  std::optional<std::string> value;
+  explicit Held(const IValue& v) { if (!v.isNone()) value = v.toStringRef(); }
+  std::optional<std::string_view> get() { return value ? std::optional<std::string_view>(*value) : std::nullopt; }
 };
 template <> struct Held<const c10::List<std::optional<Tensor>>&> {
   c10::List<std::optional<Tensor>> value;
@@ -208,6 +218,7 @@ using Lay = std::optional<at::Layout>;
 using Dev = std::optional<at::Device>;
 using Pin = std::optional<bool>;
 using Mem = std::optional<at::MemoryFormat>;
+using Gen = std::optional<at::Generator>;
 using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Many = std::vector<Tensor>;
@@ -232,7 +243,16 @@ using TypedSignatures = Signatures<
     Tensor(T, OT, OT, OT, OT, bool, double, double, bool), Two(T, SI, I, bool, bool), Two(T, T, OT, I, SI),
     Tensor(T, T, T, OT, double, bool, std::optional<double>, bool), Tensor(T, at::MemoryFormat),
     Tensor(T, at::ScalarType, bool, bool, Mem), Tensor(T, const c10::List<std::optional<Tensor>>&),
-    Many(T, SI, I), Many(T, I), Many(T, I, I), bool(T), bool(T, T), I(T), I(T, T, T, T, T, T, T, T), SI(T), Scalar(T)>;
+    Tensor(T, at::ScalarType), Tensor(T, T, OT, I, SI), Tensor(T, T, OT, I, SI, double), Tensor(T, T, OT, I),
+    Tensor(T, T, OT, OT, I), Tensor(T, T, I, I, bool), Tensor(T, double, I, at::ScalarType), Tensor(T, Gen),
+    Tensor(T, OS, at::OptionalIntArrayRef, bool, Dt), Tensor(T, S, at::OptionalIntArrayRef, bool, Dt),
+    Tensor(T, std::optional<SI>, I, std::optional<std::string_view>),
+    Tensor(SI, Dt, Lay, Dev, Pin), Tensor(SI, SInts, Dt, Lay, Dev, Pin), Tensor(SI, SI, SInts, Dt, Lay, Dev, Pin),
+    Tensor(S, S, Dt, Lay, Dev, Pin), Tensor(S, S, S, Dt, Lay, Dev, Pin), Tensor(S, S, I, Dt, Lay, Dev, Pin),
+    Tensor(T, S, Dt, Lay, Dev, Pin, Mem), Tensor(T, SInts, S, Dt, Lay, Dev, Pin),
+    Tensor&(T, Tensor&), Tensor&(T, T, Tensor&), Tensor&(T, T, S, Tensor&), Tensor&(T, S, Tensor&),
+    Three(T, bool, bool, bool), Many(at::TensorList), Many(at::TensorList, S), Many(at::TensorList, at::TensorList),
+    Many(at::TensorList, at::TensorList, S), Many(T, SI, I), Many(T, I), Many(T, I, I), bool(T), bool(T, T), I(T), I(T, T, T, T, T, T, T, T), SI(T), Scalar(T)>;
 
 template <class... Sigs>
 std::unique_ptr<TypedCall> find_typed(Signatures<Sigs...>, const OperatorHandle& op, const Stack& args) {
@@ -457,11 +477,16 @@ class Call : public std::enable_shared_from_this<Call> {
         else { Stack s(stack_); py::gil_scoped_release no_lock; op_.redispatchBoxed(keys, &s); }
         break;
       }
-      case Depth::call:
+      case Depth::call: {
+        std::optional<at::AutoDispatchBelowADInplaceOrView> guard;
+        if (below) guard.emplace();
         if (typed_) typed_->call();
         else { Stack s(stack_); py::gil_scoped_release no_lock; op_.callBoxed(&s); }
         break;
+      }
       case Depth::wrap: {
+        std::optional<at::AutoDispatchBelowADInplaceOrView> guard;
+        if (below) guard.emplace();
         if (typed_) return typed_->call_and_wrap();
         Stack s(stack_);
         { py::gil_scoped_release no_lock; op_.callBoxed(&s); }
