@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from referee.cli.anatomy import parse_shape
 from referee.cli.main import main
 
 TARGET = """
@@ -45,7 +46,10 @@ def test_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ["anatomy"],
         ["anatomy", "aten.ad"],
+        ["anatomy", "torch.nn.Linear"],
         ["anatomy", "aten.mm", "--shape", "2by2"],
+        ["anatomy", "aten.mm", "--shape", "2xx2"],
+        ["anatomy", "aten.mm", "--shape", "2x"],
         ["anatomy", "aten.mm", "--shape", "2x3", "--shape", "5x2"],
         ["anatomy", "aten.mm", "--batch-size", "4"],
         ["anatomy", "steps.py:train", "--shape", "4"],
@@ -79,3 +83,10 @@ def test_a_step_that_fails_for_a_model_built_in_inference_mode_names_its_tensors
     said = capsys.readouterr().err
     assert "model.weight, model.bias were made in inference mode" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"), [("8", (8,)), ("64x512", (64, 512)), ("(3,)", (3,)), ("(3, 4)", (3, 4)), ("scalar", ())]
+)
+def test_shapes_that_people_write(text: str, shape: tuple[int, ...]) -> None:
+    assert parse_shape(text) == shape

@@ -53,6 +53,29 @@ def test_the_seven_layers_of_an_add(cpu: Any) -> None:
     assert [node.name for node in found.tape.nodes][:1] == ["AddBackward0"]
 
 
+def test_a_remainder_whose_reason_is_known_says_it() -> None:
+    (unknown,) = unexplained(1_000.0, 400.0, 390.0, 410.0)
+    assert "so they do not say" in unknown.message
+    (known,) = unexplained(1_000.0, 400.0, 390.0, 410.0, known=("a.split is written in Python", "Take --way overload."))
+    assert known.message.endswith("because a.split is written in Python")
+    assert known.hint == "Take --way overload."
+
+
+@pytest.mark.usefixtures("probe")
+def test_an_operator_that_hands_its_argument_back_has_no_node(cpu: Any) -> None:
+    found = dissected("aten.contiguous", cpu, way="overload")
+    assert "autograd node" not in names(found)
+    assert any("hands its argument back" in text for text in found.unseparated)
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_method_in_python_is_why_much_is_left(cpu: Any) -> None:
+    found = dissected("aten.split.Tensor", cpu)
+    large = [finding for finding in found.findings if finding.code == "remainder-large"]
+    assert all("a.split is written in Python" in finding.message for finding in large)
+    assert any("what a.split does in front" in text for text in found.unseparated)
+
+
 @pytest.mark.usefixtures("probe")
 def test_what_cannot_be_told_apart_is_said(cpu: Any) -> None:
     view = dissected("aten.view", cpu)

@@ -30,6 +30,10 @@ from referee.errors import CannotTell, OptionError
         ("torch.add", "aten::add.Tensor"),
         ("torch.nn.functional.relu", "aten::relu"),
         ("torch.Tensor.add_", "aten::add_.Tensor"),
+        ("torch.linalg.svd", "aten::linalg_svd"),
+        ("torch.linalg.linalg_svd", "aten::linalg_svd"),
+        ("torch.fft.rfft", "aten::fft_rfft"),
+        ("torch.special.erfinv", "aten::special_erfinv"),
     ],
 )
 def test_names_that_people_write(text: str, full: str) -> None:

@@ -94,6 +94,11 @@ def find_operator(text: str) -> Operator:
                 f"{name} is an operator of TorchScript alone: it does not go through the dispatcher.",
                 hint="Only what the dispatcher knows has a ladder, for example aten.add.Tensor.",
             )
+        if name.startswith("torch::") and "torch" not in _namespaces():
+            raise OptionError(
+                f"{name.replace('::', '.')} is a module of Python and holds no operators.",
+                hint="Name what it calls, as aten.linear; for a module or an optimizer write a step, FILE.py:NAME.",
+            )
         names = {known.partition(".")[0] for known in load_torch()._C._dispatch_get_all_op_names()}
         near = get_close_matches(name, names, n=3, cutoff=0.6)
         hint = f"Close to it: {', '.join(near)}." if near else "Write for example aten.add.Tensor."
@@ -109,9 +114,13 @@ def find_operator(text: str) -> Operator:
 
 _FUNCTION = re.compile(r"^torch\.(nn\.functional\.|Tensor\.|linalg\.(?=linalg_))?(?=\w+$)")
 
+_MODULE = re.compile(r"^torch\.(linalg|fft|special)\.(?!\1_)(\w+)$")
+"""Modules whose name is part of their operators' names."""
+
 
 def _split(text: str) -> tuple[str, str | None]:
-    words = re.split(r"::|\.", _FUNCTION.sub("aten.", text.removeprefix("torch.ops.")))
+    written = _MODULE.sub(r"aten.\1_\2", text.removeprefix("torch.ops."))
+    words = re.split(r"::|\.", _FUNCTION.sub("aten.", written))
     if len(words) == 1 or ("::" not in text and len(words) == 2 and not _is_namespace(words)):
         words = ["aten", *words]
     if len(words) not in (2, 3) or not all(word.isidentifier() for word in words):

@@ -172,6 +172,9 @@ def _actual(request: Request, plain: Arguments, notes: list[str]) -> Arguments:
     if not any(o.requires_grad for o in found):
         notes.append("autograd node: no output has a gradient")
         return plain
+    if all(o.grad_fn is None for o in found):
+        notes.append("autograd node: none is made, the operator hands its argument back")
+        return plain
     return wanted
 
 

@@ -56,7 +56,10 @@ def compose_record(
         unseparated=(*ladder.unseparated, *prepared.notes),
         calls=subject.inner_calls,
         probe=probe,
-        findings=(*_findings(probe), *(unexplained(whole.hot.point, remainder, low, high) if parts else ())),
+        findings=(
+            *_findings(probe),
+            *(unexplained(whole.hot.point, remainder, low, high, known=_known(subject, remainder)) if parts else ()),
+        ),
     )
 
 
@@ -64,20 +67,38 @@ MOST_UNEXPLAINED = 0.10
 """A ladder whose remainder is larger does not say what the call is made of."""
 
 
-def unexplained(whole: float, rest: float, low: float, high: float) -> tuple[Finding, ...]:
-    """The finding that the stages do not add up: a remainder surely above a tenth of the whole, either way."""
+def _known(subject: Subject, rest: float) -> tuple[str, str]:
+    """Why a remainder is as large as it is, where that is known, and what to do about it; else two empty texts."""
+    entry = subject.entry
+    if entry.in_python and rest > 0:
+        why = (
+            f"{entry.function} is written in Python, and what it does before it calls the operator is in the remainder"
+        )
+        return why, "With --way overload the operator itself is taken apart."
+    return "", ""
+
+
+def unexplained(
+    whole: float, rest: float, low: float, high: float, known: tuple[str, str] = ("", "")
+) -> tuple[Finding, ...]:
+    """The finding that the stages do not add up: a remainder surely above a tenth of the whole, either way.
+
+    ``known`` is why, where that is known, and its mend.
+    """
     bound = MOST_UNEXPLAINED * whole
     if -bound <= high and low <= bound:
         return ()
-    way = "less" if rest > 0 else "more"
+    way, (why, mend) = "less" if rest > 0 else "more", known
+    so = "so they do not say what this call is made of"
     return (
         Finding(
             code="remainder-large",
             severity="warning",
             message=f"The stages add up to {format_ns(abs(rest))} {way} than the whole"
-            f" ({format_frac(abs(rest) / whole, digits=0)} of it), so they do not say what this call is made of",
+            f" ({format_frac(abs(rest) / whole, digits=0)} of it), {'because ' + why if why else so}",
             evidence={"whole_ns": whole, "remainder_ns": rest, "low_ns": low, "high_ns": high, "most": bound},
-            hint="Measure again when the machine is quiet; if it stays, the function goes another way than its rungs.",
+            hint=mend
+            or "Measure again when the machine is quiet; if it stays, the function goes another way than its rungs.",
         ),
     )
 

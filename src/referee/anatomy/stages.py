@@ -338,7 +338,17 @@ def _why_no_allocation(subject: Subject) -> str:
         return "it writes to its argument"
     if subject.operator.is_view:
         return "its output is a view"
+    if any(not _has_storage(output) for output in subject.outputs):
+        return "its output has no storage that could be looked at; it is part of the kernel row"
     return "its output is no tensor of its own"
+
+
+def _has_storage(tensor: Any) -> bool:
+    try:
+        tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # lazy, sparse and opaque tensors
+        return False
+    return True
 
 
 def _backend(subject: Subject, rungs: Rungs) -> Timed:

@@ -188,9 +188,10 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """``64x512``, ``64,512``, ``8`` or ``scalar`` as a shape."""
     if text in ("scalar", "()"):
         return ()
-    words = re.split(r"[x×,]", text.strip("()"))
+    bare = text.removesuffix(",)") if text.startswith("(") else text  # as Python writes a shape of one
+    words = re.split(r"[x×,]", bare.strip("()"))
     try:
-        shape = tuple(int(word) for word in words if word.strip())
+        shape = tuple(int(word) for word in words)
     except ValueError:
         shape = ()
     if not shape or min(shape) < 0:
