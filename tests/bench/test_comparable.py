@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,6 +183,21 @@ def test_memory_that_another_library_writes_is_not_taken_for_a_result_that_is_ke
 
     found = referee.compare(build(), build(), budget="60ms", threads=1)
     assert "cached-result" not in [finding.code for finding in found.findings]
+
+
+def test_inputs_that_were_not_seen_do_not_lie_in_another_order() -> None:
+    """What another thread runs is not watched."""
+    x = torch.randn(64, 64)
+
+    def in_a_thread() -> torch.Tensor:
+        results: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: results.append(x + 1))
+        thread.start()
+        thread.join()
+        return results[0]
+
+    found = referee.compare(lambda: x + 1, in_a_thread, budget="60ms", threads=1)
+    assert "layouts-differ" not in [finding.code for finding in found.findings]
 
 
 def test_a_side_that_hands_out_copies_of_a_kept_result_is_called_that() -> None:

@@ -98,6 +98,49 @@ def test_sides_that_compute_are_not_said_to_wait() -> None:
     assert "host-waits" not in codes(found)
 
 
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(0)])
+def test_a_side_that_raises_late_keeps_the_quads_that_were_complete(error: BaseException) -> None:
+    device = FakeSync()
+    left = iter(range(20_000))
+
+    def ends() -> FakeOutput:
+        if next(left, None) is None:
+            raise error
+        return device.run(host_ns=5 * US, device_ns=10 * US)
+
+    plan = Plan(budget_ns=10 * NS_PER_S)
+    found = compare([candidate(device, "a"), Candidate(name="b", step=ends)], device=device, plan=plan)
+    assert (found.answer, found.stop_reason) == ("faster", "raised")
+    assert found.ratio == pytest.approx(15 / 25)
+    (finding,) = [each for each in found.findings if each.code == "step-raised"]
+    assert finding.message.startswith(f"b: The step raised {type(error).__name__}")
+    assert "The answer stands on" in finding.message
+
+
+def test_a_side_that_raises_before_two_quads_is_no_comparison() -> None:
+    device = FakeSync()
+    left = iter(range(30))
+
+    def ends() -> FakeOutput:
+        next(left)
+        return device.run(host_ns=0, device_ns=NS_PER_S)
+
+    plan = Plan(budget_ns=100 * NS_PER_S, warmup_ns=20 * NS_PER_S)
+    with pytest.raises(StopIteration):
+        compare([Candidate(name="a", step=ends), Candidate(name="b", step=ends)], device=device, plan=plan)
+
+
+def test_too_few_quads_of_long_calls_are_told_with_the_budget_that_gives_enough() -> None:
+    device = FakeSync()
+    sides = [candidate(device, name, device_us=1_200_000) for name in ("a", "b")]
+    found = compare(sides, device=device, plan=Plan(budget_ns=NS_PER_S))
+    (finding,) = [each for each in found.findings if each.code == "few-samples"]
+    seconds = int(finding.hint.removeprefix("Give --budget ").removesuffix("s."))
+    enough = compare(sides, device=device, plan=Plan(budget_ns=seconds * NS_PER_S))
+    assert enough.answer == "same"
+    assert seconds < 4 * 2 * 1.3 * 8 * 1.5
+
+
 def test_the_ratio_is_time_b_over_time_a() -> None:
     device = FakeSync()
     found = compare([candidate(device, "a"), candidate(device, "b", device_us=10)], device=device, plan=PLAN)

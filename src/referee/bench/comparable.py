@@ -157,7 +157,10 @@ def check_layouts(ready: Sequence[Ready], *, ignoring: Collection[str]) -> list[
             hint="If the layout is not what is compared, give both sides the same (contiguous(), memory_format).",
         )
         for side, layout in zip(ready[1:], layouts[1:], strict=True)
-        if layout != layouts[0] and not what_differs(ready[0].provenance, side.provenance, ignoring=ignoring)
+        if layouts[0]
+        and layout
+        and layout != layouts[0]  # what was not seen lies nowhere
+        and not what_differs(ready[0].provenance, side.provenance, ignoring=ignoring)
     ]
 
 

@@ -22,12 +22,11 @@ from referee.bench.comparable import (
     check_outputs,
     findings_of,
     make_ready,
-    of_side,
     what_differs,
     why_forbidden,
 )
+from referee.bench.compared import corrected, kept_by, raised_by, unanswered, varying_calls
 from referee.bench.guards import check_counters
-from referee.bench.kept import check_kept
 from referee.bench.loop import quiet_collector
 from referee.bench.plan import Plan, Progress, ProgressCallback, no_progress
 from referee.bench.sides import Candidate, Ready
@@ -53,7 +52,7 @@ from referee.stats.paired import (
     ratio_of_medians,
 )
 from referee.stats.summary import FloatArray, summarise
-from referee.units import NS_PER_S, format_ns
+from referee.units import NS_PER_S
 
 __all__ = ["COMPARED", "COMPARE_PLAN", "Candidate", "compare", "not_comparable"]
 
@@ -78,6 +77,9 @@ _CHECK_QUADS = 200
 """Quads before an answer may end the comparison early: each look is another chance of a wrong answer, and few quads
 are what a busy machine leaves."""
 
+_LEAST_QUADS = 2
+"""Quads of each pair that are always taken, however short the budget."""
+
 _DECIDED_SHARE = 0.5
 """An answer may end the comparison early once half of the budget is used."""
 
@@ -96,7 +98,7 @@ def compare(
     ``ignoring`` names the provenance keys that may differ (:data:`COMPARED` by default). Sides that differ in any
     other key that must match are not compared: the answer is then *cannot tell*, with a fatal finding that lists the
     differences. Ends early, after half of the budget, when every pair has an answer. An interrupt keeps the quads
-    that were complete. What a step raises passes through.
+    that were complete; so does what a step raises once each pair has two, before that it passes through.
     """
     plan = COMPARE_PLAN if plan is None else plan
     if len(candidates) < 2:
@@ -122,7 +124,7 @@ def compare(
     # Some counts are of the process: moved by the same, they are told once.
     findings += check_counters({name: by for each in moved for name, by in each.items()})
     for side in ready:
-        findings += _kept_by(side)
+        findings += kept_by(side)
     return _record(ready, quads, plan=plan, name=name, differing=differing, findings=tuple(findings))
 
 
@@ -135,13 +137,17 @@ class _Quads:
     stop_reason: str = "not started"
     last: Ready | None = None
     """What was called last: the caches hold what belongs to it."""
+    calling: Ready | None = None
+    """What is being called."""
+    raised: Exception | SystemExit | None = None
+    """What a step raised, where that ended the taking."""
 
     def take(self, a: Ready, b: Ready, *, mirrored: bool) -> tuple[QuadBlock, ...]:
         """One more quad of ``a`` and ``b``: A B B A, or B A A B."""
         order: tuple[Literal["a", "b"], ...] = ("b", "a", "a", "b") if mirrored else ("a", "b", "b", "a")
         quad = []
         for name in order:
-            side = a if name == "a" else b
+            side = self.calling = a if name == "a" else b
             side.take_over(self.last)
             self.last = side
             quad.append(side.block(side=name))
@@ -168,7 +174,7 @@ def _take_quads(
             taken += kind == "pair"
             now_ns = device.now_ns()
             used = (now_ns - start_ns) / plan.budget_ns
-            if now_ns >= until_ns and taken >= 2:
+            if now_ns >= until_ns and taken >= _LEAST_QUADS:
                 quads.stop_reason = "budget"
                 return
             if taken >= check_at:
@@ -181,6 +187,10 @@ def _take_quads(
         if not quads.pairs[-1]:
             raise
         quads.stop_reason = "interrupted"
+    except (Exception, SystemExit) as error:  # the user's code: anything can come out
+        if taken < _LEAST_QUADS:
+            raise
+        quads.stop_reason, quads.raised = "raised", error
 
 
 def _least_quads(ready: Sequence[Ready]) -> int:
@@ -203,6 +213,14 @@ def _decide(quads: _Quads, index: int, *, sides: Sequence[Ready]) -> Decision:
 
 def _all_decided(quads: _Quads, *, sides: Sequence[Ready]) -> bool:
     return all(_decide(quads, index, sides=sides).answer != "cannot-tell" for index in range(len(quads.pairs)))
+
+
+def _raised(quads: _Quads) -> tuple[Finding, ...]:
+    """What ended it, if a step did, by the name of its side."""
+    if quads.raised is None or quads.calling is None:
+        return ()
+    blocks = 4 * sum(map(len, (*quads.pairs, quads.aa)))
+    return (raised_by(quads.calling, quads.raised, blocks=blocks),)
 
 
 def _record(
@@ -236,9 +254,10 @@ def _record(
         provenance=ready[0].provenance,
         findings=(
             *findings,
-            *_corrected(ready),
-            *_varying(ready),
-            *_unanswered(pairs, plan=plan, forbidden=bool(forbidden)),
+            *_raised(quads),
+            *corrected(ready),
+            *varying_calls(ready),
+            *([] if forbidden else unanswered(pairs, ready=ready, least=_least_quads(ready), plan=plan)),
         ),
     )
 
@@ -321,70 +340,4 @@ def not_comparable(a: str, b: str, differing: Sequence[Difference]) -> Finding:
         message=f"{a} and {b} differ in more than what is being compared ({words}).",
         evidence={"a": a, "b": b, **{d.path: f"{d.a} / {d.b}" for d in differing}},
         hint="Make these equal on both sides, or say that they are what is being compared.",
-    )
-
-
-def _kept_by(side: Ready) -> tuple[Finding, ...]:
-    """What a side keeps from call to call, by its name."""
-    calls = side.warmup.calls + sum(block.calls for block in side.blocks)
-    kept = check_kept(side.candidate.observation, calls=calls)
-    return tuple(of_side(finding, side.candidate.name) for finding in kept)
-
-
-def _corrected(ready: Sequence[Ready]) -> tuple[Finding, ...]:
-    """Does the answer stand mostly on blocks that others had a part of?"""
-    blocks, corrected = sum(len(side.blocks) for side in ready), sum(side.corrected for side in ready)
-    if corrected * 2 <= blocks:
-        return ()
-    return (
-        Finding(
-            code="disturbed",
-            severity="warning",
-            message=f"{corrected:,} of {blocks:,} blocks were preempted: what other processes had of them is "
-            "subtracted; their trace in the caches is not.",
-            evidence={"blocks": blocks, "corrected": corrected, "subtracted": True},
-            hint="Measure on a machine with an idle core.",
-        ),
-    )
-
-
-def _varying(ready: Sequence[Ready]) -> tuple[Finding, ...]:
-    """Which sides' calls differ by themselves? Then medians of calls are compared, and not the lesser of two blocks."""
-    found = []
-    for side in ready:
-        if not side.varies or len(side.usable_ns) < 2:
-            continue
-        summary = summarise(side.usable_ns)
-        found.append(
-            Finding(
-                code="varying-calls",
-                severity="warning",
-                message=f"The calls of {side.candidate.name} differ by themselves: from {format_ns(summary.p10)} "
-                f"(fastest tenth) to {format_ns(summary.p95)} (slowest twentieth). Median calls are compared.",
-                evidence={
-                    "side": side.candidate.name,
-                    "p10_ns": summary.p10,
-                    "median_ns": summary.median,
-                    "p95_ns": summary.p95,
-                },
-                hint="Pin what varies (data, shapes, seeds), or compare the means of whole epochs.",
-            )
-        )
-    return tuple(found)
-
-
-def _unanswered(pairs: Sequence[Pair], *, plan: Plan, forbidden: bool) -> tuple[Finding, ...]:
-    """Which pairs have too few undisturbed quads, and what would mend it?"""
-    if forbidden:
-        return ()
-    return tuple(
-        Finding(
-            code="few-samples",
-            severity="warning",
-            message=f"{pair.name}: {pair.clean_quads:,} of {pair.quads:,} quads were undisturbed: too few to answer.",
-            evidence={"clean_quads": pair.clean_quads, "quads": pair.quads, "budget_ns": plan.budget_ns},
-            hint="Give a longer --budget, or an idle core.",
-        )
-        for pair in pairs
-        if pair.answer == "cannot-tell" and pair.why.startswith("only ")
     )

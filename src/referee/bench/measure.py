@@ -233,7 +233,7 @@ def _prove(
     except KeyboardInterrupt:
         return ()  # the number stands; that it was not proved is no reason to lose it
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a step built anew may raise where this one did not
-        return (_raised(error, blocks=len(timed.main.blocks), where="on fresh inputs"),)
+        return (step_raised(error, blocks=len(timed.main.blocks), where="on fresh inputs"),)
 
 
 def _calls(timed: _Timed) -> int:
@@ -358,7 +358,7 @@ def _record(
 
 def _cut_short(main: Sampled) -> tuple[Finding, ...]:
     if main.raised is not None:
-        return (_raised(main.raised, blocks=len(main.blocks), where="in a later call"),)
+        return (step_raised(main.raised, blocks=len(main.blocks)),)
     if main.stop_reason != "interrupted":
         return ()
     return (
@@ -377,12 +377,16 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _raised(error: BaseException, *, blocks: int, where: str) -> Finding:
+def step_raised(
+    error: BaseException, *, blocks: int, where: str = "in a later call", number: str = "number"
+) -> Finding:
+    """The finding for a step that raised once there was something to keep."""
     described = describe_error(error)
     return Finding(
         code="step-raised",
         severity="warning",
-        message=f"The step raised {described.rstrip('.')} {where}. The number stands on {blocks:,} blocks before that.",
+        message=f"The step raised {described.rstrip('.')} {where}. The {number} stands on {blocks:,} blocks before "
+        "that.",
         evidence={"blocks": blocks, "error": described},
         hint="A step is called thousands of times: let it take its data again and again.",
     )
