@@ -282,6 +282,8 @@ def test_without_a_compiler_there_are_fewer_rows_and_it_says_so(cpu: Any, monkey
     assert names(found) == ["look-up", "autograd node", "output allocation"]
     # Three rows of Python are far from the whole, which is said as well.
     assert [finding.code for finding in found.findings] == ["no-probe", "remainder-large"]
+    assert "needs the compiled probe" in found.findings[1].message
+    assert found.findings[1].hint == found.findings[0].hint
     assert found.probe is not None
     assert found.probe["kind"] == "python only"
     assert any("compiled probe" in text for text in found.unseparated)

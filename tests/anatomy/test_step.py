@@ -164,3 +164,17 @@ def test_a_list_of_losses_is_named_once(cpu: Any) -> None:
     assert held.evidence["nodes_per_call"] == 3
     named = [f.evidence["name"] for f in found.findings if f.code == "inference-tensor"]
     assert named == ["losses"]
+
+
+def test_a_step_that_runs_backward_is_said_to_need_a_graph(cpu: Any) -> None:
+    weight = torch.rand(4, requires_grad=True)
+
+    def step() -> torch.Tensor:
+        loss = (weight * 2).sum()
+        loss.backward()
+        return loss
+
+    found = dissect(step, cpu)
+    assert [mode.why_not for mode in found.modes[1:]] == [
+        "the step runs backward itself, and no graph is recorded here"
+    ] * 2

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
 
 from referee.anatomy.tape import count_nodes, read_tape, read_tape_of_call
 from referee.records.document import Document
@@ -138,3 +141,49 @@ def test_a_long_tape_is_counted_to_its_end() -> None:
     assert (tape.size, len(tape.nodes), tape.edges) == (2_501, 2_000, 2_500)
     shown = render_text(Document(title="", blocks=tape_blocks(tape)), width=100, color=False)
     assert "2,501" in shown
+
+
+needs_raw = pytest.mark.skipif(
+    not hasattr(torch.rand(1, requires_grad=True).exp().grad_fn._raw_saved_result, "unpack_hook"),
+    reason="this torch does not show the hooks of a saved tensor",
+)
+
+
+@needs_raw
+def test_what_is_computed_again_in_backward_is_not_counted_and_not_computed_for_the_tape() -> None:
+    calls = []
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return torch.tanh(x * x)
+
+    x = torch.rand(8, requires_grad=True)
+    tape = read_tape(checkpoint(layer, x, use_reentrant=False), inputs=(x,))
+    assert len(calls) == 1
+    assert (tape.saved_tensors, tape.saved_bytes) == (0, 0)
+    assert all("a hook keeps something else" in saved.name for node in tape.nodes for saved in node.saved)
+
+
+@needs_raw
+def test_what_hooks_keep_is_counted_where_it_lies() -> None:
+    x = torch.rand(8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (t.dtype, t.half()), lambda kept: kept[1].to(kept[0])):
+        halves = read_tape(torch.exp(x))
+        function = read_tape(Doubled.apply(x))
+    assert (halves.saved_tensors, halves.saved_bytes) == (1, 16)
+    assert (function.saved_tensors, function.saved_bytes) == (1, 16)
+
+
+class Doubled(torch.autograd.Function):  # type: ignore[misc]
+    """Saves its input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """Twice the input."""
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Twice the gradient."""
+        return grads[0] * 2

@@ -57,7 +57,7 @@ def build_python_ladder(subject: Subject) -> Ladder:
     if len(subject.fresh) == 1:
         torch = load_torch()
         empty = Timed("torch.empty_like(model)", {"torch": torch, "model": subject.fresh[0]}, subject.context)
-        meaning = "an empty tensor like the output, its Python object and its own dispatch included"
+        meaning = "at most: an empty tensor like the output, its Python object and its own dispatch included"
         steps.append(Step(layer=ALLOCATION, meaning=meaning, pair=Pair("output allocation", empty, NOTHING)))
     return Ladder(
         whole=Pair("whole", Timed(entry.expression, names, subject.autocast or subject.context), NOTHING),

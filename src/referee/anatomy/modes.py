@@ -86,8 +86,7 @@ def mode_cost(
     except (RuntimeError, TypeError) as error:
         if mode == "grad":
             raise
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return ModeCost(mode=mode, ns=None, ci_low_ns=None, ci_high_ns=None, why_not=lines[0][:160])
+        return ModeCost(mode=mode, ns=None, ci_low_ns=None, ci_high_ns=None, why_not=_why_refused(error))
     return ModeCost(
         mode=mode,
         ns=found.median_ns,
@@ -101,6 +100,14 @@ def mode_cost(
         intermediates=intermediates,
         compiles=compiles,
     )
+
+
+def _why_refused(error: Exception) -> str:
+    """What a mode without gradients refuses, in words; else the first line of what was raised."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if "does not require grad and does not have a grad_fn" in lines[0]:
+        return "the step runs backward itself, and no graph is recorded here"
+    return lines[0][:160]
 
 
 def _why_untimed(found: Measurement) -> str:

@@ -58,7 +58,11 @@ def compose_record(
         probe=probe,
         findings=(
             *_findings(probe),
-            *(unexplained(whole.hot.point, remainder, low, high, known=_known(subject, remainder)) if parts else ()),
+            *(
+                unexplained(whole.hot.point, remainder, low, high, known=_known(subject, remainder, probe))
+                if parts
+                else ()
+            ),
         ),
     )
 
@@ -67,9 +71,11 @@ MOST_UNEXPLAINED = 0.10
 """A ladder whose remainder is larger does not say what the call is made of."""
 
 
-def _known(subject: Subject, rest: float) -> tuple[str, str]:
+def _known(subject: Subject, rest: float, probe: dict[str, Scalar]) -> tuple[str, str]:
     """Why a remainder is as large as it is, where that is known, and what to do about it; else two empty texts."""
     entry = subject.entry
+    if probe["kind"] != "compiled" and rest > 0:
+        return "what lies between its few stages needs the compiled probe", str(probe["mend"])
     if entry.in_python and rest > 0:
         why = (
             f"{entry.function} is written in Python, and what it does before it calls the operator is in the remainder"

@@ -19,6 +19,8 @@ _COMPILED = "CompiledFunctionBackward"
 _SHOWS_NOTHING = "Foreach"
 """How the names of those nodes begin for which torch generates no getters of what they save."""
 
+_ELSEWHERE = "a hook keeps something else, to be turned back into the tensor by backward"
+
 _UNREAD = [("saved", "torch shows nothing of what it saves")]
 
 _MOST_NODES = 2_000
@@ -236,11 +238,15 @@ def saved_by(node: Any) -> _Saved:
     torch = load_torch()
     if _shows_nothing(node):
         return list(_UNREAD)
-    found: list[tuple[str, Any]] = []
+    found: _Saved = []
     for attribute in dir(node):
         if not attribute.startswith("_saved_"):
             continue
         name = attribute.removeprefix("_saved_")
+        packed = _packed(getattr(node, f"_raw{attribute}", ()))
+        if packed is not None:
+            found += [(name, one) for one in packed] or [(name, _ELSEWHERE)]
+            continue
         try:
             value = getattr(node, attribute)
         except RuntimeError as error:  # freed by a backward pass, or changed in place since
@@ -248,10 +254,30 @@ def saved_by(node: Any) -> _Saved:
             continue
         values = value if isinstance(value, (list, tuple)) else (value,)
         found += [(name, one) for one in values if isinstance(one, torch.Tensor)]
+    return found + _saved_by_function(node)
+
+
+def _saved_by_function(node: Any) -> _Saved:
+    """What the node of a function written in Python saved, compiled ones included."""
     try:
-        found += [(f"saved {k}", one) for k, one in enumerate(getattr(node, "saved_tensors", ())) if one is not None]
+        packed = _packed(getattr(node, "_raw_saved_tensors", ()))
+        if packed is None:
+            return [(f"saved {k}", one) for k, one in enumerate(getattr(node, "saved_tensors", ())) if one is not None]
     except RuntimeError as error:
-        found.append(("saved", _why_unusable(str(error))))
+        return [("saved", _why_unusable(str(error)))]
+    return [(f"saved {k}", one) for k, one in enumerate(packed)] or [("saved", _ELSEWHERE)]
+
+
+def _packed(raw: Any) -> list[Any] | None:
+    """The tensors among what hooks keep in place of saved ones; ``None`` where no hook is.
+
+    Their unpacking is not asked for: it may compute the forward pass once more. Where torch does not show hooks, none
+    is seen.
+    """
+    raws = raw if isinstance(raw, (list, tuple)) else (raw,)
+    if all(getattr(one, "unpack_hook", None) is None for one in raws):
+        return None
+    found: list[Any] = find_leaves([one.data for one in raws], load_torch().Tensor)
     return found
 
 
