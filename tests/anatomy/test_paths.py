@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -116,3 +118,31 @@ def test_a_mode_does_not_change_the_arguments_of_the_next() -> None:
     with scenario.context():
         scenario.call()
     assert torch.equal(a, torch.zeros(2))
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("schema", "kernel"),
+    [
+        ("plus(Tensor x) -> Tensor", lambda x: x + 1),
+        ("count(Tensor(a!) x) -> ()", lambda x: x.detach().add_(1) and None),
+    ],
+)
+def test_operators_of_a_users_library_are_witnessed_by_their_full_names(schema: str, kernel: Any) -> None:
+    library = torch.library.Library("referee_paths", "FRAGMENT")
+    library.define(schema)
+    name = schema.partition("(")[0]
+    library.impl(name, kernel, "CPU")
+    operator = find_operator(f"referee_paths::{name}")
+    modes = ("plain", "no_grad", "inference_mode", "inference_tensors")
+    paths = witness_paths(operator, make_arguments(operator), modes)
+    assert [path.agrees for path in paths] == [True] * len(modes), paths
+    entries = predict(operator, keys_of_call((torch.rand(2),)))
+    assert next(entry.note for entry in entries if entry.key == "AutogradCPU").startswith("has no formula here")
+
+
+def test_what_writes_under_another_overloads_name_is_left_open_under_functionalisation() -> None:
+    operator = find_operator("aten.bernoulli_.float")
+    (path,) = predict_paths(operator, make_arguments(operator), ("functionalize",))
+    assert path.why_not == ""
+    assert path.open_ended

@@ -104,13 +104,13 @@ def predict(operator: Operator, keys: Keys) -> tuple[PathEntry, ...]:
     """Every key of the call in order of priority, with its kernel and whether the call visits it."""
     table = read_table(operator)
     entries: list[PathEntry] = []
-    ended, skip = "", ""
+    ended = ""
     for key in keys.order:
         here = table.get(key, Registered("none", ""))
         if here.kind in ("fallthrough", "none"):
             entries.append(PathEntry(key=key, kernel=here.kind, visited=False, source=here.source))
             continue
-        visited = not ended and not (skip and key.startswith(skip))
+        visited = not ended
         note = ended and f"not reached: {ended}"
         if visited:
             note, ended = _after(key, here, operator)
@@ -124,6 +124,8 @@ def _after(key: str, here: Registered, operator: Operator) -> tuple[str, str]:
         return "calls other operators, which are dispatched anew", f"{operator.dotted} is composite"
     if key.startswith("Autocast"):
         return f"casts by its policy, then {_AGAIN}", ""
+    if key.startswith("Autograd") and here.kind == "fallback":
+        return "has no formula here and goes on; what the backend calls may record nodes of its own", ""
     if key.startswith("Autograd"):
         return "records the node where a gradient is wanted, then goes on below autograd", ""
     if key == "ADInplaceOrView":

@@ -87,13 +87,14 @@ def make_scenario(operator: Operator, arguments: Arguments, mode: str) -> Scenar
     return makers[mode](operator, _map(arguments, lambda t: t.detach().clone()))
 
 
-def _label(operator: Operator, key: str) -> str:
+def label(operator: Operator, key: str) -> str:
+    """How a kernel is called in a path."""
     return f"{operator.full.removeprefix('aten::')}@{key}"
 
 
 def _of_keys(operator: Operator, keys: Keys) -> tuple[str, ...]:
     """The kernels of one call that does not come back to the operator."""
-    return tuple(_label(operator, key) for key in visited(predict(operator, keys)) if key not in UNSEEN)
+    return tuple(label(operator, key) for key in visited(predict(operator, keys)) if key not in UNSEEN)
 
 
 def _without(keys: Keys, prefixes: Sequence[str]) -> Keys:
@@ -231,7 +232,7 @@ def _layer(operator: Operator, transform: str) -> tuple[list[str], bool]:
         here = table.get(key)
         if here is None or here.kind == "fallthrough":
             continue
-        met.append(_label(operator, key))
+        met.append(label(operator, key))
         # What draws numbers is handled by the mode, which decides what is called for one draw or for many.
         if here.math or "Decomposition" in here.source or key == "FuncTorchVmapMode":
             return met, False
@@ -261,18 +262,30 @@ def _met_functionalized(operator: Operator, arguments: Arguments) -> tuple[tuple
         return tuple(met), False
     if here.kind == "kernel" and "Fallback" in here.source:  # written by hand: resizing, lifting, taking storage over
         return tuple(met), True
-    twin = operator
+    twin: Operator | None = operator
     if operator.in_place:
-        twin = read_operator(operator.name.removesuffix("_"), operator.overload)
+        twin = functional_twin(operator)
         if "inplace_view" not in operator.tags:
-            met.append(_label(operator, "Meta"))
+            met.append(label(operator, "Meta"))
             if table["Meta"].source.partition(":")[0].endswith(".py"):
                 return tuple(met), True
+    if twin is None:
+        return tuple(met), True
     inside = _of_keys(twin, keys_of_call(arguments.tensors))
     # A twin that its backend makes of other operators may be made of the very one that writes.
     backend = inside[-1].rpartition("@")[2] if inside else ""
     made_of_others = operator.in_place and backend in table and read_table(twin)[backend].kind == "composite"
     return (*met, *inside), made_of_others
+
+
+def functional_twin(operator: Operator) -> Operator | None:
+    """The operator of the same name and overload that returns what this one writes; ``None`` where there is none."""
+    if not operator.name.endswith("_") or operator.name.endswith("__"):
+        return None
+    try:
+        return read_operator(operator.name.removesuffix("_"), operator.overload)
+    except RuntimeError:
+        return None
 
 
 def _vmap(operator: Operator, arguments: Arguments) -> Scenario:

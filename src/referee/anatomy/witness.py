@@ -13,9 +13,9 @@ from typing import Any
 
 from referee.anatomy.arguments import Arguments
 from referee.anatomy.children import Report, run_child
-from referee.anatomy.operator import Operator, read_operator
+from referee.anatomy.operator import Operator
 from referee.anatomy.path import read_table
-from referee.anatomy.scenario import UNSEEN, make_scenario
+from referee.anatomy.scenario import UNSEEN, functional_twin, label, make_scenario
 from referee.device.host import load_torch
 from referee.records.anatomy import ModePath
 
@@ -109,12 +109,8 @@ def _watch_all(operator: Operator, arguments: Arguments, modes: Sequence[str], r
 
 def _family(operator: Operator) -> list[Operator]:
     """The operator, and for one that writes its functional twin, which functionalisation calls."""
-    if not operator.in_place:
-        return [operator]
-    try:
-        return [operator, read_operator(operator.name.removesuffix("_"), operator.overload)]
-    except RuntimeError:
-        return [operator]
+    twin = functional_twin(operator) if operator.in_place else None
+    return [operator] if twin is None else [operator, twin]
 
 
 def _record_on(operator: Operator, log: list[str], keys: Sequence[str]) -> Any:
@@ -127,24 +123,24 @@ def _record_on(operator: Operator, log: list[str], keys: Sequence[str]) -> Any:
         if here is None or here.kind in ("fallthrough", "none") or here.math or key in UNSEEN:
             continue
         kernel = torch.library.get_kernel(operator.full, key)
-        library.impl(base, _recorder(base, key, kernel, log), key, with_keyset=True, allow_override=True)
+        library.impl(base, _recorder(operator, key, kernel, log), key, with_keyset=True, allow_override=True)
     if "CPU" in keys and any(here.math for here in table.values()):
         # A kernel of its own at the backend would change what autograd's key has: the composite one is recorded where
         # it was registered, for all keys at once, and the key set says which it was reached by.
         key = next(key for key, here in table.items() if here.math)
         kernel = torch.library.get_kernel(operator.full, key)
-        recorder = _recorder(base, "", kernel, log)
+        recorder = _recorder(operator, "", kernel, log)
         library.impl(base, recorder, "CompositeImplicitAutograd", with_keyset=True, allow_override=True)
     return library
 
 
-def _recorder(base: str, key: str, kernel: Any, log: list[str]) -> Any:
+def _recorder(operator: Operator, key: str, kernel: Any, log: list[str]) -> Any:
     torch = load_torch()
     own = torch._C.DispatchKeySet(torch._C._parse_dispatch_key(key or "CPU"))
 
     def record(*args: Any, **kwargs: Any) -> Any:
         given = args[0] if args and isinstance(args[0], torch._C.DispatchKeySet) else own
-        log.append(f"{base}@{key or given.highestPriorityTypeId().name}")
+        log.append(label(operator, key or given.highestPriorityTypeId().name))
         # FakeTensor asks the kernel for Meta through Python's own dispatcher, which hands no key set on.
         if args and isinstance(args[0], torch._C.DispatchKeySet):
             return kernel.call_boxed(*args, **kwargs)
