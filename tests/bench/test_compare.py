@@ -141,6 +141,19 @@ def test_too_few_quads_of_long_calls_are_told_with_the_budget_that_gives_enough(
     assert seconds < 4 * 2 * 1.3 * 8 * 1.5
 
 
+def test_sides_whose_calls_a_recording_backend_merges_are_refused_though_no_inputs_are_fresh() -> None:
+    """Merged, a side with more to do seemed ten times as fast."""
+    device = FakeLazy(merge_identical=True)
+
+    def side(name: str, device_us: int) -> Candidate:
+        return Candidate(name=name, step=lambda: device.run(host_ns=5 * US, device_ns=device_us * US, key=name))
+
+    found = compare([side("a", 200), side("b", 300)], device=device, plan=PLAN)
+    assert (found.answer, found.ratio) == ("cannot-tell", None)
+    refused = [(each.code, each.evidence["side"]) for each in found.findings if each.severity == "fatal"]
+    assert refused == [("work-did-not-run", "a"), ("work-did-not-run", "b")]
+
+
 def test_the_ratio_is_time_b_over_time_a() -> None:
     device = FakeSync()
     found = compare([candidate(device, "a"), candidate(device, "b", device_us=10)], device=device, plan=PLAN)

@@ -534,3 +534,19 @@ def test_a_step_that_waits_without_computing_is_told(occupied: float, told: bool
     assert len(waits) == told
     for finding in waits:
         assert finding.evidence["waited_frac"] == pytest.approx(1 - occupied, abs=0.01)
+
+
+def test_calls_that_a_recording_backend_merges_have_no_headline_though_no_inputs_are_fresh() -> None:
+    device = FakeLazy(merge_identical=True)
+    found = measure(lambda: device.run(host_ns=HOST, device_ns=200_000, key="same"), device=device, plan=SHORT)
+    (finding,) = [f for f in found.findings if f.severity == "fatal"]
+    assert (finding.code, found.median_ns) == ("work-did-not-run", None)
+    assert "of one call that is settled alone" in finding.message
+    assert "equal calls that are recorded together may be merged" in finding.hint
+    assert found.clocks.settled_per_call_ns == pytest.approx(HOST + 200_000, rel=0.01)
+
+
+def test_calls_that_a_recording_backend_runs_keep_their_headline_though_no_inputs_are_fresh() -> None:
+    device = FakeLazy()
+    found = measure(lambda: device.run(host_ns=HOST, device_ns=200_000, key="same"), device=device, plan=SHORT)
+    assert [f.code for f in found.findings if f.severity == "fatal"] == []

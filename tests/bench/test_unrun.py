@@ -133,8 +133,15 @@ def test_a_trifle_and_a_device_that_runs_everything_are_passed_over() -> None:
     assert codes(Seen(trifle), device) == codes(Seen(None), device) == codes(seen, FakeAsync()) == []
 
 
+class HandingOver(FakeLazy):
+    """Merges equal computations of one graph; each call is handed over by itself."""
+
+    def hand_over(self, outputs: object) -> None:
+        self.materialise(outputs)
+
+
 def test_a_measurement_carries_the_finding_and_keeps_its_number() -> None:
-    device = FakeLazy(merge_identical=True)
+    device = HandingOver(merge_identical=True)
     build = again(device)
     plan = Plan(budget_ns=60 * NS_PER_MS, min_ns=20 * NS_PER_MS)
 
@@ -146,4 +153,4 @@ def test_a_measurement_carries_the_finding_and_keeps_its_number() -> None:
     found = measure(step, device=device, plan=plan, observation=ten_products(build))
     assert "repeats-merged" in [finding.code for finding in found.findings]
     assert found.median_ns is not None
-    assert found.median_ns < 2 * DEVICE_NS  # ten were recorded, and one was run
+    assert 0.9 * DEVICE_NS < found.median_ns < 2 * DEVICE_NS  # ten were recorded, and one was run

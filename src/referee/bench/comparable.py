@@ -15,7 +15,7 @@ from referee.bench.calibrate import Overhead, measure_overhead
 from referee.bench.guards import check_counters, check_waiting
 from referee.bench.loop import run_block
 from referee.bench.plan import Plan, ProgressCallback
-from referee.bench.proof import proof_findings, prove
+from referee.bench.proof import proof_findings, prove, proving_steps
 from referee.bench.sides import Candidate, Ready, prepare
 from referee.bench.waiting import read_occupied, waited_frac
 from referee.bench.warmup import is_compilation, moved_counters
@@ -94,11 +94,13 @@ def _faults(side: Ready, *, plan: Plan) -> tuple[Finding, ...]:
     computed = check_computed(side.candidate.step, seen, device=device, severity="fatal")
     if computed:
         return computed
-    if side.candidate.fresh is None or side.call_ns > _PROVED_CALL_FRAC * plan.budget_ns:
+    fresh = side.candidate.fresh
+    steps = proving_steps(side.candidate.step, fresh, device=device)
+    if steps is None or side.call_ns > _PROVED_CALL_FRAC * plan.budget_ns:
         return ()
     try:
-        proof = prove(side.candidate.step, device=device, fresh=side.candidate.fresh, seen=seen)
-        return proof_findings(proof, device=device)
+        proof = prove(side.candidate.step, device=device, fresh=steps, seen=seen)
+        return proof_findings(proof, device=device, anew=fresh is not None)
     except (Exception, SystemExit):  # noqa: BLE001 - built anew it may raise where this one did not: nothing is proved
         return ()
 

@@ -26,7 +26,7 @@ from referee.bench.guards import (
 from referee.bench.kept import check_kept
 from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
-from referee.bench.proof import proof_findings, prove
+from referee.bench.proof import proof_findings, prove, proving_steps
 from referee.bench.recompiled import name_change
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.settling import settle_words
@@ -222,13 +222,14 @@ def _is_long(timed: _Timed, plan: Plan) -> bool:
 def _prove(
     step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None, seen: Seen | None
 ) -> tuple[Finding, ...]:
-    """Prove that the work runs, where fresh inputs can be had and the calls are not too long."""
+    """Prove that the work runs, where there is what to hold it against and the calls are not too long."""
     if _is_long(timed, plan) or timed.main.stop_reason in CUT_SHORT:
         return ()
     try:
-        proved = (
-            () if fresh is None else proof_findings(prove(step, device=device, fresh=fresh, seen=seen), device=device)
-        )
+        steps, proved = proving_steps(step, fresh, device=device), tuple[Finding, ...]()
+        if steps is not None:
+            proof = prove(step, device=device, fresh=steps, seen=seen)
+            proved = proof_findings(proof, device=device, anew=fresh is not None)
         return proved or check_computed(step, seen, device=device, severity="warning")
     except KeyboardInterrupt:
         return ()  # the number stands; that it was not proved is no reason to lose it

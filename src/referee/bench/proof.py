@@ -179,6 +179,18 @@ def _hear(proof: Proof, seen: Repeat | None) -> Proof:
     return replace(proof, repeat=seen, outcome=_HEARD[seen.again])
 
 
+def proving_steps(step: Step, fresh: Callable[[], Step] | None, *, device: Device) -> Callable[[], Step] | None:
+    """What gives single calls to hold repeated ones against; ``None`` where nothing does.
+
+    Fresh inputs where they can be had. A recording backend runs a call that is settled alone on the same inputs too:
+    held against that, calls show whether they are dropped, or merged because they are equal. A result that the step
+    itself keeps does not show.
+    """
+    if fresh is not None:
+        return fresh
+    return (lambda: step) if device.settling is Settling.LAZY else None
+
+
 def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], calls: int = CALLS) -> Proof:
     """Does the work run inside ``window``, whoever wrote it and however it settles?
 
@@ -248,8 +260,8 @@ def judge(
     )
 
 
-def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
-    """What the proof means for the number."""
+def proof_findings(proof: Proof, *, device: Device, anew: bool = True) -> tuple[Finding, ...]:
+    """What the proof means for the number. ``anew``: the single calls were on fresh inputs."""
     if proof.outcome == "cannot-prove":
         if device.settling is Settling.SYNCHRONOUS:
             return ()  # nothing is deferred there: a result that is kept would have shown, a slow machine need not
@@ -257,7 +269,7 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
             Finding(
                 code="work-not-proved",
                 severity="info",
-                message=_why_not_proved(proof),
+                message=_why_not_proved(proof, single=_SINGLE[anew]),
                 evidence=proof.evidence,
                 hint="Measure a larger step, or on a quieter machine.",
             ),
@@ -272,19 +284,25 @@ def proof_findings(proof: Proof, *, device: Device) -> tuple[Finding, ...]:
             code="cached-result" if cached else "work-did-not-run",
             severity="fatal",
             message=f"Each further call adds {format_ns(proof.slope_ns)}, {format_frac(max(0.0, proof.slope_frac))} of "
-            f"one call on fresh inputs ({format_ns(proof.one_ns)}): "
+            f"{_SINGLE[anew]} ({format_ns(proof.one_ns)}): "
             + ("its result is kept somewhere." if cached else "the work did not run in the timed window."),
             evidence=proof.evidence,
-            hint="Use the result of every call, and see that none is answered from a cache.",
+            hint="Use the result of every call, and see that none is answered from a cache."
+            if cached
+            else "Use the result of every call, and give each one inputs of its own: equal calls that are recorded "
+            "together may be merged. What one call takes by itself is the clock that is settled per call.",
         ),
     )
 
 
-def _why_not_proved(proof: Proof) -> str:
+_SINGLE = {True: "one call on fresh inputs", False: "one call that is settled alone"}
+
+
+def _why_not_proved(proof: Proof, *, single: str) -> str:
     work_ns = proof.one_ns - proof.settle_ns
     if proof.slope_ns < proof.threshold_frac * work_ns and work_ns >= SPREAD_FACTOR * proof.one_spread_ns:
         return (
-            f"Each further call adds {format_frac(max(0.0, proof.slope_frac))} of one call on fresh inputs "
+            f"Each further call adds {format_frac(max(0.0, proof.slope_frac))} of {single} "
             f"({format_ns(proof.one_ns)}), and reads a value back: that was computed, whether the rest was cannot be "
             "told."
         )
