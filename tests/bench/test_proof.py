@@ -279,6 +279,37 @@ def test_a_repeated_call_of_nanoseconds_is_read_in_windows_that_cold_caches_do_n
     assert found.slope_ns == pytest.approx(15)
 
 
+class Busy(FakeLazy):
+    """Others take the processor whenever a call is settled alone, for ``lost_ns`` at least."""
+
+    lost_ns = 0
+    switches = 0
+
+    def involuntary_switches(self) -> int:
+        return self.switches
+
+    def take(self) -> None:
+        self.clock.advance(self.lost_ns)
+        self.switches += 1
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(1.0, "cannot-prove"), (0.02, "did-not-run")])
+def test_single_calls_that_others_lengthened_are_no_proof_that_work_did_not_run(share: float, outcome: str) -> None:
+    device = Busy()
+    device.lost_ns = 3 * DEVICE
+
+    def alone() -> FakeOutput:
+        device.take()
+        return device.run(host_ns=HOST, device_ns=DEVICE)
+
+    found = prove(lambda: device.run(host_ns=0, device_ns=int(share * DEVICE)), device=device, fresh=lambda: alone)
+    assert found.outcome == outcome
+    if outcome == "cannot-prove":
+        (finding,) = proof_findings(found, device=device)
+        assert finding.code == "work-not-proved"
+        assert finding.message.startswith("Hardly a single call was free of preemption")
+
+
 class ReadsBack:
     """What was observed of a step that returns numbers alone."""
 

@@ -8,13 +8,12 @@ that were never used before, settled on its own output.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
-
-import numpy as np
 
 from referee.bench.loop import cutting, issue, keeps_outputs
 from referee.bench.plan import Step
+from referee.bench.readings import Readings
 from referee.device.protocol import Device, Repeat, SeesRepeats, Settling
 from referee.records.finding import Finding, Scalar
 from referee.units import format_frac, format_ns
@@ -27,7 +26,6 @@ CALLS = 4
 
 REPEATS = 7
 ROUNDS = 4
-_MIN_CLEAN = 3
 
 CLEAR_FRAC = 0.1
 """Work that did not run adds less than this share of a call, far below the threshold: then one round is enough."""
@@ -87,6 +85,8 @@ class Proof:
     threshold_frac: float
     repeat: Repeat | None = None
     """What the device saw a repeated call do, where the time spoke against it."""
+    disturbed: bool = False
+    """Whether nothing is proved because hardly a single call was free of preemption."""
 
     @property
     def slope_frac(self) -> float:
@@ -149,7 +149,7 @@ def _read_longer(proof: Proof, window: Window, *, device: Device) -> Proof:
     calls = int(min(_CALLS_MOST, max(proof.calls, _WINDOW_NS * CALLS / max(1.0, four_ns))))
     if calls == proof.calls:
         return proof
-    single, double = _Readings(), _Readings()
+    single, double = Readings(), Readings()
     for _ in range(REPEATS):
         single.add(_timed(window, calls, device=device))
         double.add(_timed(window, 2 * calls, device=device))
@@ -202,7 +202,7 @@ def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], c
     for count in (calls, 2 * calls):
         window(count)  # pays for the graphs of these sizes
         device.settle()
-    single, double = _Readings(), _Readings()
+    single, double = Readings(), Readings()
     for _ in range(ROUNDS):
         for _ in range(REPEATS):
             ones.read()
@@ -220,6 +220,9 @@ def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], c
         )
         if proof.clear:
             break
+    if proof.outcome == "did-not-run" and proof.slope_frac >= CLEAR_FRAC and not ones.calls.undisturbed:
+        # What others lengthened is the call that all is held against.
+        return replace(proof, outcome="cannot-prove", disturbed=True)
     return proof
 
 
@@ -299,6 +302,8 @@ _SINGLE = {True: "one call on fresh inputs", False: "one call that is settled al
 
 
 def _why_not_proved(proof: Proof, *, single: str) -> str:
+    if proof.disturbed:
+        return "Hardly a single call was free of preemption, so nothing proves that the work ran."
     work_ns = proof.one_ns - proof.settle_ns
     if proof.slope_ns < proof.threshold_frac * work_ns and work_ns >= SPREAD_FACTOR * proof.one_spread_ns:
         return (
@@ -321,29 +326,6 @@ def _part_kept(proof: Proof, seen: Repeat) -> Finding:
     )
 
 
-@dataclass
-class _Readings:
-    """Times of one thing, those in which nothing preempted us apart."""
-
-    clean: list[float] = field(default_factory=list)
-    preempted: list[float] = field(default_factory=list)
-
-    def add(self, reading: tuple[float, int]) -> None:
-        """Note a time and how many involuntary switches fell into it."""
-        (self.preempted if reading[1] else self.clean).append(reading[0])
-
-    def typical(self) -> float:
-        """The median of the clean ones; where there are too few, the least of all: preemption only lengthens."""
-        if len(self.clean) >= _MIN_CLEAN:
-            return float(np.median(self.clean))
-        return min((*self.clean, *self.preempted))
-
-    def spread(self) -> float:
-        """Twice the distance from the lower quartile to the median: what disturbs a reading only lengthens it."""
-        low, middle = np.quantile(self.clean if len(self.clean) >= _MIN_CLEAN else self.preempted, (0.25, 0.5))
-        return float(2 * (middle - low))
-
-
 class _FreshCalls:
     """Single settled calls on fresh inputs, and what settling alone costs.
 
@@ -353,7 +335,7 @@ class _FreshCalls:
     """
 
     def __init__(self, fresh: Callable[[], Step], *, device: Device) -> None:
-        self.calls, self.settles = _Readings(), _Readings()
+        self.calls, self.settles = Readings(), Readings()
         self._fresh, self._device, self._alive = fresh, device, list[Step]()
         self._count = 1
         first_ns, _ = self._block()[0]  # compiles what a single call compiles

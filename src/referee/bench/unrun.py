@@ -135,6 +135,8 @@ def _left_open(repeated: Repeated, tried: _Tried | None) -> str:
     what = "Whether the compiler merges them cannot be told here"
     if tried is not None and tried.proof.outcome == "ran" and not tried.proof.steady and tried.work_ns > 0:
         return f"{what}: the time of several is too unsteady."
+    if tried is not None and tried.proof.disturbed:
+        return f"{what}: hardly a single one was free of preemption."
     if tried is not None:
         return f"{what}: one of them alone is too short for the clock."
     if repeated.again is None:
