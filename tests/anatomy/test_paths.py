@@ -41,6 +41,12 @@ needs_kernels = pytest.mark.skipif(
         "aten.addcmul_",
         "aten.copy_",
         "aten.scaled_dot_product_attention",
+        "aten.dropout",
+        "aten.acosh",
+        "aten.addr",
+        "aten.detach_",
+        "aten.mvlgamma_",
+        "aten.set_",
     ],
 )
 def test_the_witness_sees_what_was_predicted(name: str) -> None:
@@ -146,3 +152,14 @@ def test_what_writes_under_another_overloads_name_is_left_open_under_functionali
     (path,) = predict_paths(operator, make_arguments(operator), ("functionalize",))
     assert path.why_not == ""
     assert path.open_ended
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["aten.can_cast", "aten.result_type.Scalar_Scalar", "aten._assert_scalar"])
+def test_what_takes_no_tensor_and_chooses_no_backend_has_no_key(name: str) -> None:
+    operator = find_operator(name)
+    assert visited(predict(operator, keys_of_call(()))) == ("Undefined",)
+    paths = witness_paths(operator, make_arguments(operator), ("plain", "inference_mode"))
+    assert [path.agrees for path in paths] == [True, True]
+    factory = find_operator("aten.rand")
+    assert visited(predict(factory, keys_of_call(()))) == ("BackendSelect", "CPU")

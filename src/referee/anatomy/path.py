@@ -10,7 +10,7 @@ generated kernels; each is held against recording kernels on the real operators 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,9 @@ _KINDS = {
     "default backend kernel": "composite",
     "backend fallback": "fallback",
 }
+
+ENDS_AT = {"aten::detach_": "Autograd", "aten::_fw_primal": "ADInplaceOrView"}
+"""Kernels of autograd that are written by hand and go on to no other (``VariableTypeManual.cpp``)."""
 
 _AGAIN = "calls the operator again with itself excluded"
 
@@ -64,6 +67,8 @@ class Keys:
     order: tuple[str, ...]
     included: frozenset[str]
     excluded: frozenset[str]
+    of_tensors: bool = True
+    """Whether a tensor gave them. Without one, there are those that choosing a backend leads to."""
 
 
 def keys_of_call(tensors: Sequence[Any], *, device: str = "cpu") -> Keys:
@@ -78,7 +83,12 @@ def keys_of_call(tensors: Sequence[Any], *, device: str = "cpu") -> Keys:
         union = union.add(torch._C._parse_dispatch_key("BackendSelect"))
     included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     order = names_of((union | included) - excluded)
-    return Keys(order=order, included=frozenset(names_of(included)), excluded=frozenset(names_of(excluded)))
+    return Keys(
+        order=order,
+        included=frozenset(names_of(included)),
+        excluded=frozenset(names_of(excluded)),
+        of_tensors=bool(tensors),
+    )
 
 
 def _backend_key(device: str) -> Any:
@@ -100,12 +110,30 @@ def names_of(keys: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
+NO_KEY = "Undefined"
+"""Where a call goes whose arguments and thread have no key."""
+
+
+def _order(keys: Keys, table: Mapping[str, Registered]) -> tuple[str, ...]:
+    """The keys by priority; an operator that takes no tensor and chooses no backend is called without a backend's."""
+    chooser = table.get("BackendSelect")
+    if keys.of_tensors or (chooser is not None and chooser.kind == "kernel"):
+        return keys.order
+    backends = {"BackendSelect", "ADInplaceOrView", "CPU", "CUDA", "XPU", "MPS", "Lazy", "XLA"}
+    return (*(key for key in keys.order if key not in backends), NO_KEY)
+
+
+def composite(operator: Operator) -> bool:
+    """Whether the operator is made of others that carry autograd along."""
+    return any(here.math for here in read_table(operator).values())
+
+
 def predict(operator: Operator, keys: Keys) -> tuple[PathEntry, ...]:
     """Every key of the call in order of priority, with its kernel and whether the call visits it."""
     table = read_table(operator)
     entries: list[PathEntry] = []
     ended = ""
-    for key in keys.order:
+    for key in _order(keys, table):
         here = table.get(key, Registered("none", ""))
         if here.kind in ("fallthrough", "none"):
             entries.append(PathEntry(key=key, kernel=here.kind, visited=False, source=here.source))
@@ -124,6 +152,8 @@ def _after(key: str, here: Registered, operator: Operator) -> tuple[str, str]:
         return "calls other operators, which are dispatched anew", f"{operator.dotted} is composite"
     if key.startswith("Autocast"):
         return f"casts by its policy, then {_AGAIN}", ""
+    if key.startswith(ENDS_AT.get(operator.full, "none")):
+        return "does the work, by hand", "the work is done"
     if key.startswith("Autograd") and here.kind == "fallback":
         return "has no formula here and goes on; what the backend calls may record nodes of its own", ""
     if key.startswith("Autograd"):

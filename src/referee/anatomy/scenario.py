@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from referee.anatomy.arguments import Arguments
 from referee.anatomy.operator import Operator, read_operator
-from referee.anatomy.path import Keys, keys_of_call, predict, read_table, visited
+from referee.anatomy.path import ENDS_AT, NO_KEY, Keys, composite, keys_of_call, predict, read_table, visited
 from referee.device.host import load_torch
 from referee.device.settle import find_leaves
 from referee.errors import OptionError
@@ -93,13 +93,13 @@ def label(operator: Operator, key: str) -> str:
 
 
 def _of_keys(operator: Operator, keys: Keys) -> tuple[str, ...]:
-    """The kernels of one call that does not come back to the operator."""
-    return tuple(label(operator, key) for key in visited(predict(operator, keys)) if key not in UNSEEN)
+    """The kernels of one call that does not come back to the operator, as far as they can be recorded."""
+    seen = UNSEEN if composite(operator) else UNSEEN | {NO_KEY}
+    return tuple(label(operator, key) for key in visited(predict(operator, keys)) if key not in seen)
 
 
 def _without(keys: Keys, prefixes: Sequence[str]) -> Keys:
-    left = tuple(key for key in keys.order if not key.startswith(tuple(prefixes)))
-    return Keys(order=left, included=keys.included, excluded=keys.excluded)
+    return replace(keys, order=tuple(key for key in keys.order if not key.startswith(tuple(prefixes))))
 
 
 def _eager(
@@ -234,7 +234,8 @@ def _layer(operator: Operator, transform: str) -> tuple[list[str], bool]:
             continue
         met.append(label(operator, key))
         # What draws numbers is handled by the mode, which decides what is called for one draw or for many.
-        if here.math or "Decomposition" in here.source or key == "FuncTorchVmapMode":
+        ends = key.startswith(ENDS_AT.get(operator.full, "none"))
+        if here.math or "Decomposition" in here.source or key == "FuncTorchVmapMode" or ends:
             return met, False
     return met, True
 
@@ -265,7 +266,9 @@ def _met_functionalized(operator: Operator, arguments: Arguments) -> tuple[tuple
     twin: Operator | None = operator
     if operator.in_place:
         twin = functional_twin(operator)
-        if "inplace_view" not in operator.tags:
+        if twin is None and not operator.name.endswith("_"):
+            return tuple(met), True
+        if twin is None or not twin.is_view:
             met.append(label(operator, "Meta"))
             if table["Meta"].source.partition(":")[0].endswith(".py"):
                 return tuple(met), True
