@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,3 +118,23 @@ def test_the_page_shows_every_time_and_the_law_of_each() -> None:
 def test_what_cannot_be_varied_is_refused(others: dict[str, list[int]], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         sweep_grid(one_on(FakeSync()), name="step", parameter="batch_size", others=others)
+
+
+def test_a_price_is_shown_at_every_point() -> None:
+    found = grid(FakeSync())
+    page = render_text(compose(found), width=100, color=False)
+    assert "Per dollar" not in page
+    priced = tuple(
+        replace(
+            each,
+            sweep=replace(
+                each.sweep,
+                price_per_hour=3.0,
+                points=tuple(replace(point, items_per_dollar=227e6) for point in each.sweep.points),
+            ),
+        )
+        for each in found.sweeps
+    )
+    page = render_text(compose(replace(found, sweeps=priced)), width=80, color=False)
+    assert "Per dollar" in page
+    assert page.count("227 M") == 16

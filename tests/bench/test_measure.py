@@ -5,17 +5,23 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from referee.bench.calibrate import Overhead
+from referee.bench.guards import check_blocks
+from referee.bench.loop import Block
 from referee.bench.measure import describe_error, measure
 from referee.bench.plan import Plan, Progress
+from referee.bench.sampling import Sampled
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import AR1, Bimodal, Preemption, Slowdown, SlowFirst, VirtualClock
 from referee.errors import OptionError
 from referee.records.finding import Finding
 from referee.records.measurement import Measurement
+from referee.stats.summary import summarise
 from referee.units import NS_PER_MS, NS_PER_S
 
 US = 1_000
@@ -550,3 +556,14 @@ def test_calls_that_a_recording_backend_runs_keep_their_headline_though_no_input
     device = FakeLazy()
     found = measure(lambda: device.run(host_ns=HOST, device_ns=200_000, key="same"), device=device, plan=SHORT)
     assert [f.code for f in found.findings if f.severity == "fatal"] == []
+
+
+@pytest.mark.parametrize(
+    ("clean", "words"),
+    [(0, "None of 8 blocks was free"), (1, "Only 1 of 8 blocks was free"), (2, "Only 2 of 8 blocks were free")],
+)
+def test_how_few_blocks_were_in_peace_is_said_as_one_says_it(clean: int, words: str) -> None:
+    blocks = tuple(Block(1, 10**9, 10**9, int(index >= clean)) for index in range(8))
+    sampled = Sampled(blocks=blocks, stop_reason="budget", overhead=Overhead(read_ns=0, loop_ns=0.0))
+    findings = check_blocks(sampled, summary=summarise(np.full(8, 1e9)))
+    assert next(f for f in findings if f.code == "disturbed").message.startswith(words)

@@ -124,7 +124,8 @@ def _mostly_preempted(sampled: Sampled) -> Finding:
     return Finding(
         code="disturbed",
         severity="warning",
-        message=f"Only {clean} of {blocks} blocks were free of preemption: {what}",
+        message=f"{f'Only {clean}' if clean else 'None'} of {blocks} blocks {'was' if clean < 2 else 'were'} free of "
+        f"preemption: {what}",
         evidence={
             "clean_blocks": clean,
             "blocks": blocks,

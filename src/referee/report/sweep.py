@@ -150,10 +150,10 @@ def price_facts(sweep: Sweep) -> tuple[Fact, ...]:
     label = f"Served at {sweep.parameter} {format_number(sweep.served)}"
     if served is None or served.items_per_dollar is None:
         return (Fact(label=label, value="no number", note="it could not be measured at that value", tone="warn"),)
-    return (Fact(label=label, value=f"{_amount(served.items_per_dollar)} items per dollar", note=price),)
+    return (Fact(label=label, value=f"{amount(served.items_per_dollar)} items per dollar", note=price),)
 
 
-def _amount(items: float) -> str:
+def amount(items: float) -> str:
     """``227 M``: a large count, as throughput is shown."""
     return format_rate(items).removesuffix("/s").strip()
 
@@ -269,7 +269,7 @@ def _row(point: SweepPoint, *, price: bool) -> tuple[str, ...]:
         "–" if point.ci_low_ns is None else format_range_ns(point.ci_low_ns, point.ci_high_ns),
         "–" if throughput is None else format_rate(throughput),
         "–" if not throughput else format_ns(1e9 / throughput),
-        *(["–" if point.items_per_dollar is None else _amount(point.items_per_dollar)] if price else []),
+        *(["–" if point.items_per_dollar is None else amount(point.items_per_dollar)] if price else []),
         "–" if point.measurement.naive_ns is None else format_ns(point.measurement.naive_ns),
         ", ".join(dict.fromkeys(f.code for f in point.measurement.findings)) or "–",
     )

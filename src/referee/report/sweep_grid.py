@@ -10,7 +10,7 @@ from referee.records.measurement import Sweep, SweepPoint
 from referee.records.sweep_grid import SweepGrid, words_of
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
-from referee.report.sweep import knee_words, sweep_plot, value_words
+from referee.report.sweep import amount, knee_words, priced, sweep_plot, value_words
 from referee.report.wording import context_lines, plural
 from referee.units import format_ns, format_rate
 
@@ -88,26 +88,30 @@ def _held(grid: SweepGrid) -> tuple[Column, list[str]]:
 
 def _times(grid: SweepGrid) -> Table:
     column, cells = _held(grid)
-    values, rows = _values(grid), []
+    values, rows = _values(grid), list[tuple[str, ...]]()
+    dollars = any(priced(each.sweep) for each in grid.sweeps)
     for held, each in zip(cells, grid.sweeps, strict=True):
         points = {value_words(point): point for point in each.sweep.points}
-        rows += [(held, words, *_cells(points.get(words))) for words in values]
+        rows += [(held, words, *_cells(points.get(words), dollars=dollars)) for words in values]
     columns = (
         column,
         Column(title=grid.parameter, align="right"),
         Column(title="Median", align="right"),
         Column(title="Throughput", align="right", priority=2),
+        *([Column(title="Per dollar", align="right", priority=1)] if dollars else []),
         Column(title="Findings", priority=3, fit="wrap"),
     )
     return Table(columns=columns, rows=tuple(rows))
 
 
-def _cells(point: SweepPoint | None) -> tuple[str, str, str]:
+def _cells(point: SweepPoint | None, *, dollars: bool) -> tuple[str, ...]:
     if point is None:
-        return ("not measured", "–", "")
+        return ("not measured", "–", *(["–"] if dollars else []), "")
     codes = dict.fromkeys(f.code for f in point.measurement.findings if f.severity != "info")
     rate = "–" if point.throughput_per_s is None else format_rate(point.throughput_per_s)
-    return (format_ns(point.median_ns) if point.median_ns is not None else "no number", rate, ", ".join(codes))
+    items = [] if not dollars else ["–" if point.items_per_dollar is None else amount(point.items_per_dollar)]
+    median = format_ns(point.median_ns) if point.median_ns is not None else "no number"
+    return (median, rate, *items, ", ".join(codes))
 
 
 def _laws(grid: SweepGrid) -> Table:
