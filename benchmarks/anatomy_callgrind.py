@@ -180,10 +180,10 @@ def _child(words: Sequence[str]) -> Any:
 def clock(operators: Sequence[str], shape: tuple[int, ...]) -> None:
     """The same stages by the clock, in this process; printed."""
     from referee.anatomy.timing import time_pairs
-    from referee.cli.layout import fix_layout
+    from referee.cli.layout import start_again
     from referee.device.registry import open_device
 
-    fix_layout(["anatomy", operators[0]])
+    start_again("fixed", ["anatomy", operators[0]])
     device = open_device("cpu")
     found = {}
     for name, ladder in ladders(operators, shape):

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from measuring import (
     STATES,
@@ -56,11 +56,11 @@ SHARED: dict[str, Any] = {}
 """What pytest-benchmark's test times: it runs in this process, on the same step as the others."""
 
 
-def child(operation: str, *, layout: str) -> None:
+def child(operation: str, *, layout: Literal["fixed", "random"]) -> None:
     """Measure once, placed as the command would be, and print the figures as JSON."""
-    from referee.cli.layout import fix_layout
+    from referee.cli.layout import start_again
 
-    fix_layout(["bench", "--layout", layout])
+    start_again(layout, ["bench"])
     import torch
 
     import referee.bench.measure
@@ -171,7 +171,8 @@ def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:
     if not quiet:
         return
     reference = median(quiet)
-    rows, others = [], []
+    rows: list[list[object]] = []
+    others: list[list[object]] = []
     for state, results in taken.items():
         floors = [one["floor"] for one in results if one["floor"]]
         if not floors:

@@ -97,6 +97,14 @@ def test_a_knee_needs_two_points_on_each_side() -> None:
     assert "above" in high.why_no_knee
 
 
+def test_where_no_whole_numbers_lie_below_a_knee_nobody_is_sent_there() -> None:
+    counts = fit_law([1, 2, 4, 8], law_sum(4_000, 5_000, values=[1, 2, 4, 8]))
+    assert counts.knee is None
+    assert "no two whole numbers" in counts.why_no_knee
+    shares = fit_law([1.5, 3, 6, 12], law_sum(4_000, 5_000, values=[1.5, 3, 6, 12]))
+    assert "further below" in shares.why_no_knee
+
+
 def test_a_flat_sweep_has_no_knee() -> None:
     fit = fit_law(BATCHES, [50_000.0] * 8)
     assert fit.knee is None

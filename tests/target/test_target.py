@@ -167,6 +167,16 @@ def test_a_directory_and_a_close_name(write: Any, tmp_path: Path) -> None:
     assert "steps.py" in raised.value.hint
 
 
+def test_a_package_in_the_working_directory_is_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "referee_test_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(dedent(FACTORY))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert load_target("referee_test_package:make").step() == [4, 8, False]
+    sys.modules.pop("referee_test_package")
+
+
 @pytest.mark.parametrize("option", [{"batch_size": 3}, {"dtype": "float32"}, {"params": {"depth": "3"}}])
 def test_what_is_not_declared_is_refused(write: Any, option: dict[str, Any]) -> None:
     with pytest.raises(TargetError, match="declares no parameter"):

@@ -18,7 +18,7 @@ from referee.device.protocol import Device, Settling
 from referee.records.estimate import Estimate
 from referee.records.finding import Finding, Scalar
 from referee.stats.summary import Summary
-from referee.units import NS_PER_S, format_frac, format_ns, format_ratio
+from referee.units import NS_PER_S, format_frac, format_ns, format_number
 
 DISTURBED_RATIO = 1.03
 """Median over low decile of the clean blocks. In 180 runs, quiet and beside busy processes, this caught every median
@@ -88,8 +88,8 @@ def _low_and_median(summary: Summary, *, blocks: int) -> list[Finding]:
             Finding(
                 code="disturbed",
                 severity="warning",
-                message=f"The median is {format_ratio(ratio)} the {name} of the clean blocks: something else ran "
-                "on these cores, or the step itself varies.",
+                message=f"The median is {format_number(ratio, digits=4)}× the {name} of the clean blocks: something "
+                "else ran on these cores, or the step itself varies.",
                 evidence={
                     "median_ns": summary.median,
                     key: low,

@@ -52,11 +52,20 @@ def fix_layout(words: Sequence[str]) -> None:
     the command goes on as it is; the record says which it was. So it does where more than this command would start
     again: a script of the user's that calls it, or a debugger that watches.
     """
+    layout = wanted_layout(words)
+    if _MARK in os.environ or (layout is not None and not _is_watched() and is_whole_program(words)):
+        start_again(layout, words)
+
+
+def start_again(layout: Layout | None, words: Sequence[str]) -> None:
+    """Start this program again, whatever it is, so placed, with the settings of the command line ``words``.
+
+    Returns in the new start, where it is so placed already, and where the system refuses.
+    """
     if _MARK in os.environ:
         _restore()
         return
-    layout = wanted_layout(words)
-    if layout is None or _is_watched() or not is_whole_program(words) or not ask_for_layout(layout):
+    if layout is None or not ask_for_layout(layout):
         return
     try:
         os.execve(sys.executable, sys.orig_argv, settings(os.environ, words))

@@ -185,6 +185,8 @@ def _knee_interval(
     if knee <= 0:
         return None, None, None, "the fixed part of the time is not above zero"
     left, right = int(np.sum(b < knee)), int(np.sum(b > knee))
+    if knee <= 2 and bool(np.all(b == np.rint(b))):
+        return None, None, None, f"below the knee near {knee:.3g} there are no two whole numbers, so no count shows it"
     if left < 2 or right < 2:
         side = "below" if left < 2 else "above"
         return None, None, None, f"the knee near {knee:.3g} needs two points on each side: sweep further {side} it"

@@ -39,7 +39,8 @@ def load_code(spec: str) -> Code:
     place, _, name = spec.rpartition(":")
     if not place or not name:
         raise TargetError(f"{spec!r} does not say what to measure.", hint=_spec_hint(spec))
-    is_file = place.endswith(".py") or "/" in place or Path(place).exists()
+    is_package = "/" not in place and (Path(place) / "__init__.py").is_file()
+    is_file = place.endswith(".py") or "/" in place or (Path(place).exists() and not is_package)
     module = _load_file(Path(place)) if is_file else _load_module(place)
     named = _attribute(module, name, place)
     if not callable(named):
