@@ -22,7 +22,7 @@ from referee.anatomy.stages import LAYERS, Rungs, build_ladder
 from referee.anatomy.survey import survey
 from referee.anatomy.timing import Timed
 from referee.anatomy.variants import make_groups, time_groups
-from referee.errors import OptionError
+from referee.errors import CannotTell, OptionError
 from referee.records.anatomy import Anatomy, Variant
 from referee.records.schema import from_json, to_json
 from referee.report.compose import compose
@@ -119,6 +119,22 @@ def test_a_remainder_that_is_surely_large_is_said(rest: float, low: float, high:
     assert [finding.code for finding in findings] == ["remainder-large"] * said
     if said:
         assert ("less" if rest > 0 else "more") in findings[0].message
+
+
+def test_an_operator_whose_every_call_finds_another_shape_is_not_taken_apart(cpu: Any) -> None:
+    with pytest.raises(CannotTell, match="no two calls are alike") as caught:
+        dissected("aten.unsqueeze_", cpu)
+    assert "aten.unsqueeze apart" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["aten.t_", "aten.squeeze_", "aten.transpose_"])
+def test_one_whose_calls_come_back_to_the_same_shape_is(name: str, cpu: Any) -> None:
+    assert dissected(name, cpu).whole_ns
+
+
+def test_of_a_tiny_call_a_remainder_as_small_as_what_two_ladders_differ_by_is_not_said() -> None:
+    assert not unexplained(110, 20, 19, 21)
+    assert unexplained(110, 40, 38, 42)
 
 
 @pytest.mark.parametrize(

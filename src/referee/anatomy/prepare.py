@@ -15,6 +15,7 @@ from referee.anatomy.path import keys_of_call, predict, visited
 from referee.anatomy.stages import Subject
 from referee.anatomy.timing import LONG_NS
 from referee.device.host import load_torch
+from referee.errors import CannotTell
 from referee.records.anatomy import PathEntry
 from referee.units import NS_PER_MS
 
@@ -46,8 +47,13 @@ class Prepared:
 
 
 def prepare(request: Request, plain: Arguments, module: Any) -> Prepared:
-    """Everything about the call that is known before it is timed."""
+    """Everything about the call that is known before it is timed.
+
+    Raises :class:`~referee.errors.CannotTell` where no two calls of the operator can be alike.
+    """
     operator = request.operator
+    if "inplace_view" in operator.tags:
+        _check_repeats(operator, plain)
     context = mode_context(request.mode)
     notes: list[str] = []
     if request.mode == "inference":
@@ -88,6 +94,20 @@ def prepare(request: Request, plain: Arguments, module: Any) -> Prepared:
         scattered=_call_ns(operator, plain, context) >= LONG_NS,
     )
     return Prepared(subject=subject, path=path, notes=tuple(notes))
+
+
+def _check_repeats(operator: Operator, arguments: Arguments) -> None:
+    """Refuse an operator that gives its argument another dimension, or more numbers, with each call."""
+    seen = []
+    for _ in range(2):
+        operator.callable(*arguments.args, **arguments.kwargs)
+        seen.append([(tensor.dim(), tensor.numel()) for tensor in arguments.tensors])
+    if seen[0] != seen[1]:
+        raise CannotTell(
+            f"{operator.dotted} cannot be taken apart: each call gives its argument another shape, so that no two calls"
+            " are alike.",
+            hint=f"Take aten.{operator.base.removesuffix('_')} apart, which gives back a view of that shape.",
+        )
 
 
 def _call_ns(operator: Operator, arguments: Arguments, context: Callable[[], AbstractContextManager[Any]]) -> int:

@@ -70,6 +70,9 @@ def compose_record(
 MOST_UNEXPLAINED = 0.10
 """A ladder whose remainder is larger does not say what the call is made of."""
 
+_REPEATS_WITHIN_NS = 25.0
+"""As near to each other as this two ladders of a call are promised to be; a smaller remainder is nothing to explain."""
+
 
 def _known(subject: Subject, rest: float, probe: dict[str, Scalar]) -> tuple[str, str]:
     """Why a remainder is as large as it is, where that is known, and what to do about it; else two empty texts."""
@@ -87,11 +90,11 @@ def _known(subject: Subject, rest: float, probe: dict[str, Scalar]) -> tuple[str
 def unexplained(
     whole: float, rest: float, low: float, high: float, known: tuple[str, str] = ("", "")
 ) -> tuple[Finding, ...]:
-    """The finding that the stages do not add up: a remainder surely above a tenth of the whole, either way.
+    """The finding that the stages do not add up: a remainder surely above a tenth of the whole and 25 ns, either way.
 
     ``known`` is why, where that is known, and its mend.
     """
-    bound = MOST_UNEXPLAINED * whole
+    bound = max(MOST_UNEXPLAINED * whole, _REPEATS_WITHIN_NS)
     if -bound <= high and low <= bound:
         return ()
     way, (why, mend) = "less" if rest > 0 else "more", known
