@@ -5,8 +5,9 @@
 
 Each fresh process measures one operation with Referee's defaults, and after it with torch.utils.benchmark, timeit and
 pytest-benchmark. It lies where `referee bench` lies (always at the same addresses; `--layout random`: as the system
-draws them). The reference is the median of the quiet floors. States are taken in turn, so that all see the same
-minutes.
+draws them). The reference is the median of the quiet floors. States are taken in turn, and one operation behind the
+other, so that all states of an operation see the same few minutes: over a quarter of an hour this kind of machine
+drifts by one to two percent by itself.
 """
 
 from __future__ import annotations
@@ -147,10 +148,10 @@ def main() -> None:
 
 
 def run(store: Store, operations: list[str], states: list[str], options: argparse.Namespace) -> None:
-    """Fresh processes, operations and states in turn, until each case has as many as wanted or the slice is over."""
+    """Fresh processes, states in turn, until each case has as many as wanted or the slice is over."""
     slice_ = Slice(options.seconds)
-    for turn in range(options.processes):
-        for operation in operations:
+    for operation in operations:
+        for turn in range(options.processes):
             for state in states:
                 if len(store.of(op=operation, state=state, layout=options.layout)) > turn:
                     continue
