@@ -71,9 +71,11 @@ def test_a_mode_takes_what_writes_and_what_is_random(name: str, mode: str) -> No
 
 
 @needs_kernels
-def test_gradients_through_the_witness_are_those_without_it() -> None:
-    operator = find_operator("aten.mm")
-    (path,) = witness_paths(operator, make_arguments(operator), ("grad",))
+@pytest.mark.parametrize("mode", ["grad", "autocast"])
+@pytest.mark.parametrize("name", ["aten.mm", "aten.mul.Tensor"])
+def test_gradients_through_the_witness_are_those_without_it(name: str, mode: str) -> None:
+    operator = find_operator(name)
+    (path,) = witness_paths(operator, make_arguments(operator), (mode,))
     assert path.gradients_equal is True
 
 

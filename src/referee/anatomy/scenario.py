@@ -84,7 +84,7 @@ def make_scenario(operator: Operator, arguments: Arguments, mode: str) -> Scenar
     if mode not in makers:
         raise OptionError(f"{mode!r} is no mode of a call.", hint=f"Modes are {', '.join(MODES)}.")
     # Each with tensors of its own: what writes to its arguments must not change those of the next mode.
-    return makers[mode](operator, _map(arguments, lambda t: t.detach().clone()))
+    return makers[mode](operator, _map(arguments, lambda t: t.detach().clone().requires_grad_(t.requires_grad)))
 
 
 def label(operator: Operator, key: str) -> str:
