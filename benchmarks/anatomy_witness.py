@@ -50,8 +50,9 @@ def main() -> None:
                     (operator.dotted, path.mode, " ".join(path.predicted), " ".join(path.witnessed or ("nothing",)))
                 )
     columns = ("agrees", "differs", "refused", "gradients True", "gradients False")
-    rows = [(mode, *(counts[mode, column] for column in columns)) for mode in MODES]
-    rows.append(("all", *(sum(row[number] for row in rows) for number in range(1, len(columns) + 1))))
+    counted = [[counts[mode, column] for column in columns] for mode in MODES]
+    totals = map(sum, zip(*counted, strict=True))
+    rows = [*([mode, *line] for mode, line in zip(MODES, counted, strict=True)), ["all", *totals]]
     taken = len(operators) - counts["", "no arguments"]
     titles = ("mode", "agrees", "differs", "refused", "gradients equal", "not equal")
     print_table(f"{taken} operators in {len(MODES)} modes", titles, rows)
