@@ -26,8 +26,8 @@ that was off by more than 3 %, without a false alarm."""
 
 _MIN_FOR_P5 = 200
 """From so many clean blocks on the twentieth stands on ten, and is held against the median as well: where nearly the
-whole run was slow, the low decile was slow with it. In 912 further runs this caught two of the five medians that were
-off by more than 3.5 % unnoticed, 6.2 and 5.9 %, for four that were not; limits nearer to the minimum cost more."""
+whole run was slow, the low decile was slow with it. In 915 further runs this caught two of the five medians that were
+off by more than 3.5 % unnoticed, 6.2 and 3.8 %, for four that were not; limits nearer to the minimum cost more."""
 
 _VARIES_RATIO = 1.25
 
