@@ -42,6 +42,9 @@ RAN_FRAC_SYNCHRONOUS = 0.2
 """Where calls are not deferred only a result that is kept can be missing work. A first call on new memory may take
 far longer than a repeated one, so that where the device sees what a call runs, that decides and not the time."""
 
+_ANSWERED_FRAC = 0.01
+"""Cold caches make a first call that computes nothing some ten times dearer, and not a hundred times."""
+
 KEPT_FRAC = 0.002
 """Where the device could see it and saw nothing (no operator, no tensor), a further call must add less than this to be
 taken for a result that is kept: new memory alone has been seen to cost 200 times a repeated call."""
@@ -173,9 +176,11 @@ def _reads_back(seen: object) -> bool:
 def _hear(proof: Proof, seen: Repeat | None) -> Proof:
     """What the time took for missing work is that only where nothing was seen to contradict it."""
     if seen is None or (seen.again == "none" and seen.first_ops == 0):
-        # A first call that runs no operator either is hardly dearer than a repeated one, but for the caches.
-        kept = proof.slope_frac < KEPT_FRAC
-        return replace(proof, threshold_frac=KEPT_FRAC, outcome=proof.outcome if kept else "cannot-prove")
+        # A first call that runs no operator either is hardly dearer than a repeated one, but for the caches; unless it
+        # was answered for new inputs that lie where forgotten ones lay.
+        limit = KEPT_FRAC if seen is None else _ANSWERED_FRAC
+        kept = proof.slope_frac < limit
+        return replace(proof, threshold_frac=limit, outcome=proof.outcome if kept else "cannot-prove")
     return replace(proof, repeat=seen, outcome=_HEARD[seen.again])
 
 
