@@ -242,6 +242,10 @@ class Seeing(FakeSync):
         # Nothing was seen: 1/240 of a first call may be what new memory costs, 1/2,400 is not.
         (None, 5_000, None, None),
         (None, 500, "cached-result", "fatal"),
+        # No operator in the first call either: it was answered too where others on new inputs take 240 times as long,
+        # and what computes nothing at all is no hundred times dearer at first.
+        (Repeat(again="none", first_ops=0, again_ops=0), 5_000, "cached-result", "fatal"),
+        (Repeat(again="none", first_ops=0, again_ops=0), 60_000, None, None),
     ],
 )
 def test_what_a_device_sees_decides_where_a_first_call_is_slow(
