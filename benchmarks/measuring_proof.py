@@ -14,7 +14,8 @@ from functools import lru_cache
 import torch
 from measuring import busy, machine, median, print_table
 
-from referee.bench.proof import Window, prove_window
+from referee.bench.proof import prove_window
+from referee.bench.windows import Window
 from referee.device.registry import open_device
 
 SIZE = 384

@@ -10,7 +10,8 @@ import pytest
 
 from referee.bench.measure import measure
 from referee.bench.plan import Plan, Step
-from referee.bench.proof import CALLS, REPEATS, Proof, Window, proof_findings, prove, prove_window
+from referee.bench.proof import CALLS, Proof, proof_findings, prove, prove_window
+from referee.bench.windows import REPEATS, Pairs, Window
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import AR1
 from referee.device.protocol import Repeat
@@ -360,3 +361,18 @@ def test_why_nothing_is_proved_is_said_in_its_own_words(spread: float, words: st
     (finding,) = proof_findings(proof, device=FakeLazy())
     assert finding.severity == "info"
     assert words in finding.message
+
+
+def test_pairs_of_windows_give_what_each_further_call_adds() -> None:
+    device, order = FakeSync(), list[object]()
+
+    def window(count: int) -> None:
+        order.append(count)
+        device.clock.advance(1_000 + 250 * count)
+
+    pairs = Pairs(window, 4, device=device)
+    pairs.read(beside=lambda: order.append("one"))
+    assert order == ["one", 4, 8] * REPEATS
+    assert (pairs.slope_ns, pairs.ratio) == (250.0, 1.5)
+    pairs.read()
+    assert order[3 * REPEATS :] == [4, 8] * REPEATS

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from referee.bench.loop import cutting, issue, keeps_outputs
 from referee.bench.plan import Step
-from referee.bench.readings import Readings
+from referee.bench.windows import FreshCalls, Pairs, Window, time_window
 from referee.device.protocol import Device, Repeat, SeesRepeats, Settling
 from referee.records.finding import Finding, Scalar
 from referee.units import format_frac, format_ns
 
-Window: TypeAlias = Callable[[int], object]
-"""A way of timing: makes that many calls and settles them as it thinks fit."""
-
 CALLS = 4
 """Calls in the shorter window: few, so that windows stay short against a scheduler's slice."""
 
-REPEATS = 7
 ROUNDS = 4
 
 CLEAR_FRAC = 0.1
@@ -60,9 +56,6 @@ _CALLS_MOST = 1024
 the colder one too, four of them seemed to add -18 to -99 ns each."""
 
 _READS_VALUE = "aten::_local_scalar_dense"
-
-_FRESH_BLOCK_NS = 100_000
-_FRESH_MOST = 8
 
 Outcome = Literal["ran", "part-ran", "did-not-run", "cannot-prove"]
 
@@ -148,18 +141,15 @@ def prove(step: Step, *, device: Device, fresh: Callable[[], Step], calls: int =
 
 def _read_longer(proof: Proof, window: Window, *, device: Device) -> Proof:
     """The same with windows that are long against what the clock and cold caches add to one."""
-    four_ns, _ = _timed(window, CALLS, device=device)
+    four_ns, _ = time_window(window, CALLS, device=device)
     calls = int(min(_CALLS_MOST, max(proof.calls, _WINDOW_NS * CALLS / max(1.0, four_ns))))
     if calls == proof.calls:
         return proof
-    single, double = Readings(), Readings()
-    for _ in range(REPEATS):
-        single.add(_timed(window, calls, device=device))
-        double.add(_timed(window, 2 * calls, device=device))
-    t_n, t_2n = single.typical(), double.typical()
+    pairs = Pairs(window, calls, device=device)
+    pairs.read()
     return judge(
-        slope_ns=(t_2n - t_n) / calls,
-        ratio=t_2n / t_n if t_n else float("inf"),
+        slope_ns=pairs.slope_ns,
+        ratio=pairs.ratio,
         one_ns=proof.one_ns,
         one_spread_ns=proof.one_spread_ns,
         settle_ns=proof.settle_ns,
@@ -199,24 +189,20 @@ def proving_steps(step: Step, fresh: Callable[[], Step] | None, *, device: Devic
 def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], calls: int = CALLS) -> Proof:
     """Does the work run inside ``window``, whoever wrote it and however it settles?
 
-    Interleaved readings of one fresh call and of windows of n and 2n calls, :data:`REPEATS` of each in a round; further
-    rounds, up to :data:`ROUNDS`, while the outcome is not clear. Whatever a window leaves unfinished is finished
-    outside of the timed part, so that it cannot fall into the next one.
+    Interleaved readings of one fresh call and of windows of n and 2n calls (:class:`~referee.bench.windows.Pairs`);
+    further rounds, up to :data:`ROUNDS`, while the outcome is not clear. Whatever a window leaves unfinished is
+    finished outside of the timed part, so that it cannot fall into the next one.
     """
-    ones = _FreshCalls(fresh, device=device)
+    ones = FreshCalls(fresh, device=device)
     for count in (calls, 2 * calls):
         window(count)  # pays for the graphs of these sizes
         device.settle()
-    single, double = Readings(), Readings()
+    pairs = Pairs(window, calls, device=device)
     for _ in range(ROUNDS):
-        for _ in range(REPEATS):
-            ones.read()
-            single.add(_timed(window, calls, device=device))
-            double.add(_timed(window, 2 * calls, device=device))
-        t_n, t_2n = single.typical(), double.typical()
+        pairs.read(beside=ones.read)
         proof = judge(
-            slope_ns=(t_2n - t_n) / calls,
-            ratio=t_2n / t_n if t_n else float("inf"),
+            slope_ns=pairs.slope_ns,
+            ratio=pairs.ratio,
             one_ns=ones.calls.typical(),
             one_spread_ns=ones.calls.spread(),
             settle_ns=ones.settles.typical(),
@@ -329,56 +315,3 @@ def _part_kept(proof: Proof, seen: Repeat) -> Finding:
         evidence=proof.evidence,
         hint="Where real calls do not find it done, build the step so that each call does it again.",
     )
-
-
-class _FreshCalls:
-    """Single settled calls on fresh inputs, and what settling alone costs.
-
-    On a synchronous device several fresh calls make one reading: a single cold call of a few microseconds would be
-    mostly the cost of being cold. Steps are kept alive: a cache that goes by identity would take a new input for one
-    that has died.
-    """
-
-    def __init__(self, fresh: Callable[[], Step], *, device: Device) -> None:
-        self.calls, self.settles = Readings(), Readings()
-        self._fresh, self._device, self._alive = fresh, device, list[Step]()
-        self._count = 1
-        first_ns, _ = self._block()[0]  # compiles what a single call compiles
-        if device.settling is Settling.SYNCHRONOUS:
-            self._count = min(_FRESH_MOST, max(1, int(_FRESH_BLOCK_NS / max(1.0, first_ns))))
-
-    def read(self) -> None:
-        """One more reading of both."""
-        call, settle = self._block()
-        self.calls.add(call)
-        self.settles.add(settle)
-
-    def _block(self) -> tuple[tuple[float, int], tuple[float, int]]:
-        """Time per call of fresh calls, and of settling their outputs once more, each with its switches."""
-        device = self._device
-        steps = [self._fresh() for _ in range(self._count)]
-        self._alive += steps
-        device.settle()
-        before = device.involuntary_switches()
-        start_ns = device.now_ns()
-        outputs = [step() for step in steps]
-        device.settle(outputs)
-        done_ns = device.now_ns()
-        between = device.involuntary_switches()
-        again_ns = device.now_ns()
-        device.settle(outputs)
-        settled_ns = device.now_ns()
-        after = device.involuntary_switches()
-        call = (done_ns - start_ns) / self._count, between - before
-        return call, ((settled_ns - again_ns) / self._count, after - between)
-
-
-def _timed(window: Window, count: int, *, device: Device) -> tuple[float, int]:
-    before = device.involuntary_switches()
-    start_ns = device.now_ns()
-    kept = window(count)
-    elapsed_ns = device.now_ns() - start_ns
-    switches = device.involuntary_switches() - before
-    del kept  # an output that only this harness would keep alive must not be run by the settle below
-    device.settle()
-    return float(elapsed_ns), switches

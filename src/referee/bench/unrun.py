@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from referee.bench.plan import Step
-from referee.bench.proof import CALLS, REPEATS, Proof, prove_window
+from referee.bench.proof import CALLS, Proof, prove_window
+from referee.bench.windows import REPEATS
 from referee.device.protocol import Device, Settling
 from referee.device.redundancy import Redundancy, Repeated
 from referee.records.finding import Finding, Scalar
