@@ -33,7 +33,7 @@ _NORMS = (
 _CLAMPS = ("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_")
 _BOUNDS = ("minimum", "maximum", "fmin", "fmax", "min", "max")
 """Of two tensors, the gradient may be either one."""
-_PRODUCTS = ("mul", "mul_", "div", "div_", "__mul__", "__rmul__", "__imul__", "__truediv__", "__itruediv__")
+PRODUCTS = ("mul", "mul_", "div", "div_", "__mul__", "__rmul__", "__imul__", "__truediv__", "__itruediv__")
 _FOREACH_CLAMPS = ("_foreach_clamp_min_", "_foreach_clamp_max_", "_foreach_minimum_", "_foreach_maximum_")
 _FOREACH_PRODUCTS = ("_foreach_mul_", "_foreach_div_")
 
@@ -69,7 +69,14 @@ class ClipWatch:
         torch = self.torch
         for name in _FUNCTIONS:
             if hasattr(torch.nn.utils, name):
-                on.wrap(torch.nn.utils, name, before=self.before_clip, after=self.after_clip, failed=self.failed)
+                on.wrap(
+                    torch.nn.utils,
+                    name,
+                    before=self.before_clip,
+                    after=self.after_clip,
+                    failed=self.failed,
+                    given=_readable,
+                )
         if hasattr(torch.nn.utils, "get_total_norm"):
             on.wrap(torch.nn.utils, "get_total_norm", before=self.before_total, after=self.after_total)
         for part, name in _NORMS:
@@ -78,14 +85,14 @@ class ClipWatch:
         for names, owners, told in (
             (_CLAMPS, (torch.Tensor, torch), self.before_clamp),
             (_BOUNDS, (torch.Tensor, torch), self.before_bound),
-            (_PRODUCTS, (torch.Tensor, torch), self.before_product),
+            (PRODUCTS, (torch.Tensor, torch), self.before_product),
             (_FOREACH_CLAMPS, (torch,), self.before_clamp),
             (_FOREACH_PRODUCTS, (torch,), self.before_product),
         ):
             for owner in owners:
                 for name in names:
                     if hasattr(owner, name):
-                        on.wrap(owner, name, before=_named(name, told))
+                        on.wrap(owner, name, before=named(name, told))
 
     # Which gradients carry a scale ----------------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class ClipWatch:
         The first product of a step tells for all of it: what follows it meets gradients of which some are cut already.
         """
         if self.limit_scaled is None:
-            value = _number(factor)
+            value = number(factor)
             self.limit_scaled = value is not None and (value == 1 or _is_scaled(value * self.norm_now(), scale))
         return self.limit_scaled
 
@@ -231,13 +238,8 @@ class ClipWatch:
         """Do the gradients that are about to be clipped still carry a scale?"""
         self.inside += 1
         given = args[0] if args else kwargs.get("parameters")
-        if given is None or isinstance(given, Iterator):
-            # Reading an iterator would take it from the caller; the parameters of a module come as one. All that is
-            # known then is what carries a scale now. Where some gradients are unscaled, it may be those.
-            held = [] if any(one.unscaled for one in self.held.values()) else list(self.held.values())
-        else:
-            parameters = [given] if isinstance(given, self.torch.Tensor) else list(given)
-            held = [self.held[id(p)] for p in parameters if id(p) in self.held]
+        parameters = [given] if isinstance(given, self.torch.Tensor) else list(given or ())
+        held = [self.held[id(p)] for p in parameters if id(p) in self.held]
         # A scale of 0 is announced as what it is.
         scale = next((one.scale for one in held if one.scale not in (0.0, 1.0)), None)
         total = kwargs.get("total_norm", args[2] if len(args) > 2 else None)
@@ -278,7 +280,15 @@ class ClipWatch:
         self.tell(scale, words, said)
 
 
-def _named(name: str, told: Callable[[str, object, object], None]) -> Callable[..., None]:
+def _readable(argument: Any) -> Any:
+    """The parameters of a module come as an iterator, which can be read once: a list has the same."""
+    if not isinstance(argument, Iterator):
+        return argument
+    # torch warns of an empty generator, which it is after this as well.
+    return list(argument) or argument
+
+
+def named(name: str, told: Callable[[str, object, object], None]) -> Callable[..., None]:
     """A callback that knows which function it belongs to, and finds tensor and factor in either form of call."""
 
     def before(owner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -298,7 +308,7 @@ def _is_average(factor: object) -> bool:
     return float(factor).is_integer() or abs(1 / factor - round(1 / factor)) < 1e-9 * abs(1 / factor)
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
     """A number, or a tensor of one; ``None`` for anything else."""
     if isinstance(value, load_torch().Tensor):
         return float(value) if value.numel() == 1 and not value.is_complex() else None
@@ -310,7 +320,7 @@ def _bound(limit: object) -> float | None:
     if isinstance(limit, load_torch().Tensor) and limit.numel() > 1 and not limit.is_complex():
         sizes = limit.detach().abs()
         return float(sizes.max()) if bool((sizes == sizes.max()).all()) else None
-    return _number(limit)
+    return number(limit)
 
 
 def _is_scaled(limit: object, scale: float) -> bool:
@@ -326,7 +336,7 @@ def _divides_by(name: str, factor: object, scale: float) -> bool:
     """Whether the call divides in place by the scale, or multiplies by one over it."""
     if not (name.endswith("_") or name.startswith("i")):
         return False
-    value = _number(factor)
+    value = number(factor)
     if not value:
         return False
     return math.isclose(value if "div" in name else 1 / value, scale, rel_tol=1e-5)

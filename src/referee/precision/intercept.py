@@ -35,11 +35,13 @@ class Intercepts:
         before: Before | None = None,
         after: After | None = None,
         failed: Callable[[Any], None] | None = None,
+        given: Callable[[Any], Any] | None = None,
     ) -> None:
         """Call ``before(owner or self, args, kwargs)`` and ``after(…, args, result)`` round ``owner.name``.
 
         Of a class the first argument is the instance, of a module the module. ``after`` may take the keywords as well.
-        ``failed`` is told when the call raised.
+        ``failed`` is told when the call raised. ``given`` may put an equal one in the place of each
+        argument.
         """
         from torch.compiler import is_compiling
 
@@ -51,6 +53,8 @@ class Intercepts:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():  # a compiler that follows the call is to see torch's function alone
                 return plain(*args, **kwargs)
+            if given is not None:
+                args, kwargs = tuple(map(given, args)), {key: given(value) for key, value in kwargs.items()}
             subject, rest = (args[0], args[1:]) if of_class else (owner, args)
             if before is not None:
                 before(subject, rest, kwargs)

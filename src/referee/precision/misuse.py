@@ -8,12 +8,15 @@ from typing import Any, Literal
 
 from referee.device.host import load_torch
 from referee.errors import RefereeError
+from referee.precision.asked import AskedWatch
 from referee.precision.clipping import ClipWatch
 from referee.precision.intercept import Intercepts
 from referee.precision.place import parameter_name, user_line
 from referee.precision.reach import found_infinite, parameters_of, walk
 from referee.precision.regions import RegionWatch
+from referee.precision.scales import tell_end, tell_scale
 from referee.precision.seen import Held, ScalerLog, Seen
+from referee.precision.stale import mark_stale, still_stale, tell_stale
 from referee.precision.unguarded import is_unguarded, tell_unguarded
 from referee.precision.weights import half_weight_finding
 
@@ -45,6 +48,7 @@ class Watcher:
         """What the backwards that are running reach, and the scale they carry; the innermost last."""
         self.regions = RegionWatch(seen)
         self.clips = ClipWatch(seen, self.held)
+        self.asked = AskedWatch(seen, self.scaled)
 
     def install(self, on: Intercepts) -> None:
         """Put every interception in place."""
@@ -64,6 +68,7 @@ class Watcher:
         on.wrap(torch.autograd, "grad", before=self.before_grad)
         self.regions.install(on)
         self.clips.install(on)
+        self.asked.install(on)
         on.hook_steps(before=self.before_step, after=self.after_step)
         on.wrap_schedulers(self.before_scheduler)
 
@@ -114,6 +119,7 @@ class Watcher:
         outer = self.running[-1][1] if self.running else 1.0
         scale = next((scale for node, scale in reversed(self.scaled.items()) if node in nodes), outer)
         self.running.append((leaves, scale))
+        self.asked.check(nodes)
         self.check_region("backward")
         given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
         unguarded = scale == 1.0 and given is None and is_unguarded(losses, leaves, low=self.regions.low_dtypes)
@@ -121,6 +127,7 @@ class Watcher:
             held = self.held.setdefault(id(parameter), Held())
             if held.backwards and held.scale != scale and 1.0 in (held.scale, scale):
                 self.check_sum(parameter, held)
+            held.stale = held.stale and still_stale(parameter)
             held.backwards += 1
             held.unscaled = 0
             held.scale = scale
@@ -176,6 +183,8 @@ class Watcher:
         log = self.seen.scalers.get(id(scaler))
         if log is not None and id(optimizer) in log.waiting and not self.in_scaler_step:
             self.note_no_update("unscale_")
+        if not self.in_scaler_step:
+            tell_stale(self.seen, self.held, parameters, scale=float(scaler.get_scale()))
         halves = [p for p in parameters if p.grad is not None and p.grad.dtype == self.torch.float16]
         if halves and not self.in_scaler_step:
             self.note_halves(halves)
@@ -207,6 +216,8 @@ class Watcher:
         if not scaler.is_enabled():
             return
         optimizer = args[0] if args else kwargs["optimizer"]
+        if len(args) > 1 or "closure" in kwargs:
+            self.note_closure()
         log = self.seen.scalers.setdefault(id(scaler), ScalerLog())
         log.steps += 1
         log.line = user_line()
@@ -215,6 +226,7 @@ class Watcher:
         # One scaler may step several optimizers before it is updated once.
         log.waiting.add(id(optimizer))
         parameters = parameters_of(optimizer)
+        tell_stale(self.seen, self.held, parameters, scale=self.live_scale)
         # From here on the gradients are the scaler's, or those of an optimizer that unscales them itself.
         self.clips.forget(parameters)
         halves = [p for p in parameters if p.grad is not None and p.grad.dtype == self.torch.float16]
@@ -247,6 +259,15 @@ class Watcher:
             f"scaler.{name} is called after scaler.step without scaler.update in between, which torch refuses: the "
             "scale would never adapt",
             hint="Call scaler.update() once at the end of every iteration.",
+        )
+
+    def note_closure(self) -> None:
+        """An optimizer that calls its closure several times, each time with other gradients."""
+        self.seen.tell(
+            "closure-with-scaler",
+            "scaler.step is given a closure, which torch does not support: it unscales and checks gradients once, and "
+            "a closure makes others",
+            hint="Use bf16 without a scaler, or an optimizer that needs no closure.",
         )
 
     def note_halves(self, halves: list[Any]) -> None:
@@ -286,27 +307,9 @@ class Watcher:
         log = self.seen.scalers.setdefault(id(scaler), ScalerLog())
         log.waiting.clear()
         self.scaled.clear()
-        scale = float(scaler.get_scale())
-        log.scales.append(scale)
-        if scale == 0:
-            self.seen.tell(
-                "scale-collapsed",
-                "The loss scale has fallen to 0: the next step without an infinity would write NaN into the weights",
-                hint="Stop here. The gradients overflow at every scale, so they are infinite or NaN before it: look "
-                "for the first layer that makes them, or use bf16.",
-                severity="fatal",
-                skipped=log.skipped,
-                steps=log.steps,
-            )
-        elif scale <= 1:
-            self.seen.tell(
-                "scale-low",
-                f"The loss scale has fallen to {scale:g}: it no longer lifts any gradient",
-                hint="Gradients overflow without any scaling: look for infinities in the loss, or use bf16.",
-                scale=scale,
-                skipped=log.skipped,
-                steps=log.steps,
-            )
+        mark_stale(self.held.values())
+        log.scales.append(float(scaler.get_scale()))
+        tell_scale(self.seen, log)
 
     def collapse(self) -> None:
         """The step that would write NaN: stop it."""
@@ -360,23 +363,4 @@ class Watcher:
 
     def close(self) -> None:
         """Findings that only the whole shows."""
-        for log in self.seen.scalers.values():
-            if log.waiting and not log.scales and log.steps:
-                self.seen.tell(
-                    "scaler-not-updated",
-                    "scaler.step was called and scaler.update never: the scale stays what it was",
-                    hint="Call scaler.update() once at the end of every iteration.",
-                    line=log.line,
-                    steps=log.steps,
-                )
-            if log.skipped:
-                self.seen.tell(
-                    "steps-skipped",
-                    f"The scaler skipped {log.skipped} of {log.steps} steps",
-                    hint="A few at the start are normal: the scale starts high. More say that it cannot settle.",
-                    severity="info",
-                    line=log.skip_line,
-                    skipped=log.skipped,
-                    steps=log.steps,
-                    scale=log.scales[-1] if log.scales else None,
-                )
+        tell_end(self.seen)

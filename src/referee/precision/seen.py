@@ -18,6 +18,8 @@ class Held:
     unscaled: int = 0
     """How often they were divided by the scale since the last backward."""
     backwards: int = 0
+    stale: bool = False
+    """They were there when the scaler was updated, and carry the scale of before."""
     unguarded: bool = False
     """They come of an fp16 backward whose loss nobody is seen to have scaled."""
 
