@@ -130,3 +130,38 @@ def test_collectives_that_are_not_everywhere_are_counted() -> None:
 def test_two_traces_of_one_rank_are_no_job() -> None:
     twins = rank(0, late_us=0), rank(0, late_us=0)
     assert judge_set(twins, [diagnose(trace) for trace in twins]).job is None
+
+
+def far_ahead(number: int, *, compute_us: int, op_us: int) -> Trace:
+    """A host that issues its four steps within ``op_us`` each and waits for nothing; the device takes far longer.
+
+    A step computes for ``compute_us``, then meets the others: the slower of 400 and 800 µs sets the pace for all.
+    """
+    builder = TraceBuilder(source=f"rank{number}.json").metadata(distributedInfo={"rank": number, "world_size": 2})
+    device_us = 1_000
+    for step in range(STEPS):
+        at = (100 + step * op_us) * US
+        builder.step(step, at, op_us * US)
+        builder.launch("cudaLaunchKernel", at, 5 * US, correlation=2 * step + 1)
+        builder.kernel("gemm", device_us * US, compute_us * US, correlation=2 * step + 1)
+        builder.launch("cudaLaunchKernelExC", at + 10 * US, 5 * US, correlation=2 * step + 2)
+        begins_us, meet_us = device_us + compute_us, device_us + 800
+        builder.kernel(
+            "ncclDevKernel_AllReduce",
+            begins_us * US,
+            (meet_us + 100 - begins_us) * US,
+            stream=9,
+            correlation=2 * step + 2,
+        )
+        device_us = meet_us + 100
+    return builder.build()
+
+
+def test_a_host_that_runs_ahead_does_not_make_the_waiting_more_than_all_there_is() -> None:
+    """Walls of 50 µs, 900 µs a step on the device: of these rank 0 waits 400, and its host is further ahead."""
+    _, job = together(far_ahead(0, compute_us=400, op_us=50), far_ahead(1, compute_us=800, op_us=700))
+    assert (job.collectives, job.unmatched_collectives, job.waits_for) == (STEPS, 0, 1)
+    early, late = job.ranks
+    assert (early.waited_ns, late.waited_ns) == (STEPS * 400 * US, 0)
+    assert early.waited_frac == pytest.approx(400 / 900)
+    assert (early.step_ns, late.step_ns) == (900 * US, 900 * US)

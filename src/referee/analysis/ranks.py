@@ -19,7 +19,8 @@ from referee.analysis.kernels import is_collective
 from referee.graph.calls import named
 from referee.records.finding import Finding
 from referee.records.trace_report import RankJob, RankShare
-from referee.trace.columns import Kind, Trace
+from referee.trace.columns import DEVICE_KINDS, NONE, IntColumn, Kind, RowNumbers, Trace
+from referee.trace.steps import step_of
 from referee.units import format_frac
 
 HOST_COLLECTIVES = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl|hccl):")
@@ -138,12 +139,22 @@ def _calls(trace: Trace) -> Iterator[tuple[_Key, _Call]]:
     begins = np.array([step.start_ns for step in trace.steps], np.int64)
     seen: defaultdict[tuple[int, str], int] = defaultdict(int)
     origin_ns = _origin_ns(trace)
-    for row in found:
+    steps = np.searchsorted(begins, _issued_ns(trace, found), side="right")
+    for row, step in zip(found.tolist(), steps.tolist(), strict=True):
         start_ns, stop_ns = int(rows.start_ns[row]), int(rows.end_ns[row])
         cut = end_ns is not None and stop_ns > end_ns
-        place = (int(np.searchsorted(begins, start_ns, side="right")), trace.name_of(int(row)))
+        place = (step, trace.name_of(row))
         yield (*place, seen[place]), _Call(start_ns=origin_ns + start_ns, duration_ns=stop_ns - start_ns, cut=cut)
         seen[place] += 1
+
+
+def _issued_ns(trace: Trace, found: RowNumbers) -> IntColumn:
+    """When the host issued each row: hosts run ahead by more or less, so that only this tells the same step everywhere.
+
+    Where its launch is not in the file, when it ran.
+    """
+    rows, launch = trace.rows, trace.links.launch_of[found]
+    return np.where(launch == NONE, rows.start_ns[found], rows.start_ns[np.maximum(launch, 0)])
 
 
 def _waits(calls: Mapping[int, _Call], *, error_ns: int | None) -> tuple[dict[int, int], int | None]:
@@ -160,19 +171,30 @@ def _waits(calls: Mapping[int, _Call], *, error_ns: int | None) -> tuple[dict[in
 
 def _share(rank: int, trace: Trace, *, calls: Sequence[_Call], waited_ns: int, last: int) -> RankShare:
     steps = [step.end_ns - step.start_ns for step in trace.steps if not step.cut]
+    device_ns = _device_ns(trace)
     host = trace.metadata.get("host_name")
     return RankShare(
         rank=rank,
         source=trace.source,
         host=host if isinstance(host, str) else None,
-        step_ns=round(median(steps)) if steps else None,
+        step_ns=round(median(steps) if sum(steps) >= device_ns else device_ns / len(steps)) if steps else None,
         collective_ns=sum(call.duration_ns for call in calls),
         waited_ns=waited_ns,
-        waited_frac=waited_ns / sum(steps) if sum(steps) else None,
+        waited_frac=waited_ns / max(sum(steps), device_ns) if sum(steps) else None,
         last=last,
         clock_offset_ns=_stated(trace, "clock_offset_ns"),
         clock_error_ns=_stated(trace, "clock_offset_error_ns"),
     )
+
+
+def _device_ns(trace: Trace) -> int:
+    """From first to last of what the whole steps launched: longer than they are where the host runs ahead."""
+    device_rows = trace.rows.of(*DEVICE_KINDS)
+    launch = trace.links.launch_of[device_rows]
+    device_rows, launch = device_rows[launch != NONE], launch[launch != NONE]
+    whole = [step for step in trace.steps if not step.cut]
+    theirs = device_rows[step_of(whole, trace.rows.start_ns[launch]) != NONE]
+    return int(trace.rows.end_ns[theirs].max() - trace.rows.start_ns[theirs].min()) if theirs.size else 0
 
 
 def _clock_error_ns(traces: Iterable[Trace]) -> int | None:
