@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,9 @@ def test_truncated_gzip_is_answered(tmp_path):
         (b'{"schemaVersion": 1, "devi', "ends in the middle, at byte 26, before its list of events"),
         (b'{"a": {"b": 1', "ends in the middle, at byte 13, before its list of events"),
         (bytes(1000), "holds nothing but zero bytes"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:76\nsize 87\n", "pointer .* git lfs pull"),
+        (b"/annex/objects/MD5E-s87--76.json.gz\n", "pointer .* git annex get"),
+        (b"\n<!DOCTYPE html>\n<html><body>Not found</body></html>", "web page"),
         (b"[]", "holds no events"),
         (b'{"traceEvents": [', "ends before its first whole event, at byte 17"),
         (b'{"traceEvents": [{"ph": "X", "na', "ends before its first whole event"),
@@ -275,8 +279,9 @@ def test_truncated_gzip_is_answered(tmp_path):
 def test_no_trace(tmp_path: Path, content: bytes, said: str):
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(TraceError, match=said) as caught:
+    with pytest.raises(TraceError) as caught:
         read_trace(path)
+    assert re.search(said, str(caught.value))
     assert str(path) in caught.value.message
     assert "\n" not in str(caught.value)
     assert caught.value.exit_status == 2

@@ -35,6 +35,8 @@ _SEARCH_LIMIT = 1 << 23
 """How far into an object that is not valid JSON its list is looked for."""
 _HINT = "Give a file written by torch.profiler (export_chrome_trace) or Kineto."
 
+_MARKUP = re.compile(rb"(?i)<(?:!doctype|html|\?xml|head|body)")
+
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -82,15 +84,27 @@ def _opening_in(head: bytes, *, source: str) -> Opening | None:
     if mark == b"[":
         return Opening(start=position + 1, bare=True, keys={})
     if mark != b"{":
-        nothing = (
-            "it holds nothing but zero bytes" if head and not head.strip(b"\0") else "it does not begin with { or ["
-        )
-        raise TraceError(f"{source} is not a trace: {nothing}.", hint=_HINT, offset=position)
+        what, hint = _what_it_is(head[begin:])
+        raise TraceError(f"{source} is not a trace: {what}.", hint=hint, offset=position)
     for match in _KEY.finditer(head, position):
         keys = _keys_of(head[position : match.start()] + b'"traceEvents": []}')
         if keys is not None:
             return Opening(start=match.end(), bare=False, keys=keys)
     return None
+
+
+def _what_it_is(head: bytes) -> tuple[str, str]:
+    """What text is that begins neither an object nor a list, and what to do: mostly it stands in for the trace."""
+    if head and not head.strip(b"\0"):
+        return "it holds nothing but zero bytes", _HINT
+    text = head.lstrip()
+    if text.startswith(b"version https://git-lfs"):
+        return "it is the pointer that Git LFS keeps in its place", "Fetch the file itself with git lfs pull."
+    if text.startswith(b"/annex/objects/"):
+        return "it is the pointer that git-annex keeps in its place", "Fetch the file itself with git annex get."
+    if _MARKUP.match(text):
+        return "it is a web page or another markup text", "Download the file itself: a server answered with a page."
+    return "it does not begin with { or [", _HINT
 
 
 def _search_opening(blob: Blob, *, source: str) -> Opening:
