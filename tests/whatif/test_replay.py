@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from referee.cli.main import main
 from referee.errors import CannotTell, OptionError
 from referee.graph.build import EdgeKind, build_graph
 from referee.graph.path import schedule
@@ -269,3 +271,38 @@ def test_bursts_of_a_second_thread_keep_the_gaps_between_them() -> None:
     longer[first] += 40 * US
     moved = schedule(graph, weight_ns=longer).time_ns - graph.time_ns
     assert moved[graph.time_ns >= 500 * US].min() == 40 * US
+
+
+@pytest.mark.parametrize("name", ["urEnqueueKernelLaunch", "aclrtLaunch", "cudaLaunchKernelFromTheFuture"])
+def test_what_a_launch_call_is_called_changes_no_answer(name: str) -> None:
+    """The link to its row says what it is: other vendors, and later versions, call it otherwise."""
+    trace = simulated(WORKLOADS["launch-bound"])
+    renamed = replace(trace, names=tuple(name if text == "cudaLaunchKernel" else text for text in trace.names))
+    assert renamed.names != trace.names
+    told, again = (ask(one, catalogue()).edits for one in (trace, renamed))
+    assert [(edit.name, edit.low_ns, edit.high_ns) for edit in again] == [
+        (edit.name, edit.low_ns, edit.high_ns) for edit in told
+    ]
+    graph = next(edit for edit in told if edit.name == "graph")
+    assert graph.high_ns < window_ns(trace)
+
+
+def test_an_edit_is_asked_of_one_ranks_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--rank N`` as for ``trace`` and ``diff``; every edit is ``--all``, or ``--rank`` without a number."""
+    for rank, workload in enumerate(("launch-bound", "compute-bound")):
+        (tmp_path / f"rank{rank}.json").write_bytes(simulate(WORKLOADS[workload], seed=3).file)
+    where = str(tmp_path)
+    answers = []
+    for words in ([where, "--rank", "1", "--all"], ["--rank", str(tmp_path / "rank1.json")]):
+        assert main(["whatif", *words, "--json", "-"]) == 0
+        answers.append(json.loads(capsys.readouterr().out)["edits"])
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == len(catalogue())
+    for words, said in (
+        ([where, "--graph"], "holds 2 traces"),
+        ([where, "--rank", "0"], "ask for all with --all"),
+        ([where, "--rank", "one"], "this is no rank"),
+        (["--graph"], "No trace was named"),
+    ):
+        assert main(["whatif", *words]) == 2
+        assert said in capsys.readouterr().err

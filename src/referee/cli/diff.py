@@ -19,15 +19,9 @@ def run(args: argparse.Namespace) -> int:
     """Read both, align, attribute, show."""
     check_output_arguments(args)
     from referee.analysis.diff import diff_traces
-    from referee.errors import OptionError
     from referee.trace.reader import read_trace
-    from referee.trace.source import find_traces
+    from referee.trace.source import only_trace
 
-    sides = []
-    for path in (args.a, args.b):
-        found = find_traces([path], rank=args.rank)
-        if len(found) != 1:
-            raise OptionError(f"{path} holds {len(found)} traces.", hint="Name one file, or choose with --rank N.")
-        sides.append(read_trace(found[0]))
+    sides = [read_trace(only_trace(path, rank=args.rank)) for path in (args.a, args.b)]
     deliver(diff_traces(*sides), args)
     return 0

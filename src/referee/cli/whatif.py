@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("path", metavar="TRACE", help="a profiler trace")
+    parser.add_argument(
+        "path", nargs="?", metavar="TRACE", help="a profiler trace, or a directory of one or with --rank"
+    )
     parser.add_argument("--graph", action="store_true", help="replay the work as captured graphs")
     parser.add_argument("--device-speed", type=float, metavar="X", help="a device X times as fast")
     parser.add_argument("--host-speed", type=float, metavar="X", help="a host X times as fast")
@@ -31,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at", action="append", default=[], metavar="N=TRACE", help="the trace of batch size N (at least two)"
     )
-    parser.add_argument("--rank", action="store_true", help="every edit, the largest gain first")
+    parser.add_argument("--all", action="store_true", help="every edit, the largest gain first")
+    parser.add_argument(
+        "--rank", nargs="?", const="", metavar="N", help="only this rank's file of a directory; without N: --all"
+    )
     parser.add_argument("--step", metavar="K", help="only this step: its number or its name")
     parser.add_argument("--range", metavar="FROM..TO", help="only this stretch: 10ms..25ms")
     parser.add_argument("--device", type=int, metavar="N", help="only this device of a trace with several")
@@ -41,15 +46,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, replay, edit, show."""
     check_output_arguments(args)
+    _settle_rank(args)
     edits = list(_edits(args))
-    if not edits and not args.rank and args.batch is None:
-        raise OptionError("Nothing was changed.", hint="Name an edit, such as --graph, or ask for all with --rank.")
+    if not edits and not args.all and args.batch is None:
+        raise OptionError("Nothing was changed.", hint="Name an edit, such as --graph, or ask for all with --all.")
+    from referee.trace.source import only_trace
     from referee.whatif.replay import ask, catalogue, ranked
 
-    trace = read_part(args.path, args, range_ns=parse_range(args.range))
-    answer = ranked(ask(trace, catalogue())) if args.rank else ask(trace, edits)
+    path = only_trace(args.path, rank=args.rank)
+    trace = read_part(path, args, range_ns=parse_range(args.range))
+    answer = ranked(ask(trace, catalogue())) if args.all else ask(trace, edits)
     deliver(answer if args.batch is None else _with_batch(answer, args), args)
     return 0
+
+
+def _settle_rank(args: argparse.Namespace) -> None:
+    """``--rank N`` as everywhere else; without a number, as it once was here, it asks for every edit.
+
+    Then what follows it may be the trace.
+    """
+    if args.rank is not None and not args.rank.isdecimal():
+        if args.rank and args.path is not None:
+            raise OptionError(f"--rank {args.rank}: this is no rank.", hint="Write for example --rank 3.")
+        args.path, args.rank, args.all = args.path or args.rank, None, True
+    if not args.path:
+        raise OptionError("No trace was named.", hint="Write for example: referee whatif trace.json.gz --graph.")
+    args.rank = None if args.rank is None else int(args.rank)
 
 
 def _edits(args: argparse.Namespace) -> Iterator[Edit]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from referee.errors import PackageMissing, TraceError
+from referee.errors import OptionError, PackageMissing, TraceError
 from referee.trace.blob import Blob, FileBlob
 from referee.trace.unpack import DATABASE_SUFFIX, TRACE_SUFFIXES, Scratch, Text, Unpacker
 
@@ -186,6 +186,18 @@ def find_traces(
             hint="File names must hold rank or worker and its number, as rank3 or worker-3.",
         )
     return chosen
+
+
+def only_trace(path: str | os.PathLike[str], *, rank: int | None = None) -> str:
+    """The one trace that ``path`` names, as :func:`find_traces` reads it.
+
+    Raises :class:`~referee.errors.OptionError` where it names several.
+    """
+    found = find_traces([path], rank=rank)
+    if len(found) != 1:
+        hint = "Name one file, or choose with --rank N." if rank is None else "Name one file."
+        raise OptionError(f"{os.fspath(path)} holds {len(found)} traces.", hint=hint)
+    return found[0]
 
 
 def _in_directory(folder: Path, others: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from referee.errors import OptionError
 from referee.graph.build import EdgeKind, Graph
-from referee.graph.calls import COLLECTIVES, WAITS, named
+from referee.graph.calls import COLLECTIVES, COPIES, GRAPH_LAUNCHES, WAITS, named
 from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.intervals import overlap_ns, union
 from referee.whatif.chains import Chains, find_chains, host_of
@@ -40,7 +40,8 @@ CLOCK_SAG = 0.9
 LOW_PRECISION_GAIN = (2.0, 1.2)
 """How much faster matrix kernels get in half the bytes: twice where memory is the limit, little where small."""
 
-_GRAPHED = re.compile(r"(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperative|Memcpy\w*Async|Memset\w*Async)", re.I)
+_HANDS_OVER = re.compile(r"(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperative|Memcpy\w*Async|Memset\w*Async)", re.I)
+"""Calls that may hand over work without a row of their own: fills of nothing, and driver calls inside a launch."""
 _MATRIX = re.compile(r"gemm|cutlass|xmma|wgmma|conv(?!ert)|cijk_", re.I)
 _LOW = re.compile(
     r"f(?:p|loat)?16|s16816|half|bfloat|[hs]884|h1688|h16816|(?<![a-z])[sui]8|[^a-z]fp8|e4m3|e5m2|"
@@ -99,6 +100,17 @@ class Subject:
         owned = np.flatnonzero(owner != NONE)
         found[owned] = named(self.trace, owner[owned], pattern)
         return found
+
+    @cached_property
+    def launch_calls(self) -> BoolColumn:
+        """Host time inside the calls that a captured graph replaces: launches by their link, except those that wait."""
+        owner, trace = self.graph.owner, self.trace
+        owned = np.flatnonzero(owner != NONE)
+        row = owner[owned]
+        kept = named(trace, row, GRAPH_LAUNCHES) | named(trace, row, WAITS) | named(trace, row, COPIES)
+        found = np.zeros(owner.size, dtype=bool)
+        found[owned] = named(trace, row, _HANDS_OVER) | (trace.links.is_launch[row] & ~kept)
+        return found & self.host
 
     def of_rows(self, rows: RowNumbers) -> BoolColumn:
         """The device edges of these rows."""
@@ -204,8 +216,7 @@ def graph_replay() -> Edit:
         if end == "low":
             kept = np.minimum(weights, subject.loader_ns)
             return _with(weights, subject.host, kept[subject.host])
-        calls = subject.host & subject.named(_GRAPHED)
-        weights = _with(weights, calls, 0.0)
+        weights = _with(weights, subject.launch_calls, 0.0)
         launches = (graph.kind == EdgeKind.LAUNCH) & (weights > REPLAY_KERNEL_NS)
         weights = _with(weights, launches, REPLAY_KERNEL_NS)
         # Where the record has a gap between two kernels, that of a replayed graph stays, at most as long as it was.
@@ -227,7 +238,7 @@ def fewer_launches(share: float) -> Edit:
         raise OptionError(f"--fewer-launches {share:g}: this is no share between 0 and 1.")
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
-        mask = subject.host & (subject.named(_GRAPHED) if end == "high" else np.ones(weights.size, dtype=bool))
+        mask = subject.launch_calls if end == "high" else subject.host
         kept = np.minimum(weights, subject.loader_ns)
         return _with(weights, mask, (kept + (weights - kept) * (1 - share))[mask])
 
@@ -329,7 +340,7 @@ def fuse() -> Edit:
         # What stood between the kernels of a run goes with them.
         between = (graph.kind == EdgeKind.STREAM) & np.isin(graph.row[graph.target], chains.gone)
         weights = _with(weights, between, 0.0)
-        host = subject.chained_host & (subject.named(_GRAPHED) if end == "high" else np.ones(weights.size, dtype=bool))
+        host = subject.chained_host & subject.launch_calls if end == "high" else subject.chained_host
         return _with(weights, host, 0.0)
 
     basis = (
