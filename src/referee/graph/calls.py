@@ -16,8 +16,9 @@ from referee.trace.columns import CALL_KINDS, BoolColumn, RowNumbers, Trace
 WAITS = re.compile(r"synchroni[sz]e|EventsWait$|EventWait$|QueueFinish$", re.IGNORECASE)
 """Calls that return only when device work is done: ``*Synchronize`` of CUDA, HIP, Level Zero and MTIA, and SYCL's."""
 
-COPIES = re.compile(r"memcpy(?!.*async)", re.IGNORECASE)
-"""Copies that are not asynchronous: ``cudaMemcpy``, ``hipMemcpyWithStream``, ``cuMemcpyDtoH_v2`` and their like."""
+COPIES = re.compile(r"^(?!.*(?:async|enqueue)).*memcpy", re.IGNORECASE)
+"""Copies that are not asynchronous: ``cudaMemcpy``, ``hipMemcpyWithStream``, ``cuMemcpyDtoH_v2`` and their like. SYCL's
+``urEnqueueUSMMemcpy`` only hands its copy over; where it was told to wait, it covers its row."""
 
 FREES = re.compile(r"(Free|FreeHost|HostFree|FreeArray)(_v\d+)?$")
 """Calls that wait for the device and then give memory back: ``cudaFree``, ``hipFree``, ``cuMemFree_v2``."""
@@ -37,11 +38,12 @@ GRAPH_LAUNCHES = re.compile(r"GraphLaunch", re.IGNORECASE)
 
 
 COLLECTIVES = re.compile(
-    r"nccl|rccl|mscclpp|msccl|oneccl|hccl|hcom_|nvshmem|multimem|cross_device_reduce|custom_ar_|"
+    r"nccl|rccl|mscclpp|msccl|oneccl|hccl|hcom_|nvshmem|multimem|cross_device_reduce|custom_ar_|deep_ep::|userbuffers_|"
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
     re.IGNORECASE,
 )
-"""Kernels that talk to other devices: the collective libraries, and the all-reduce kernels of inference servers."""
+"""Kernels that talk to other devices: the collective libraries, the all-reduce kernels of inference servers, and the
+exchange of experts' tokens."""
 
 
 def named(trace: Trace, rows: RowNumbers, pattern: re.Pattern[str]) -> BoolColumn:
