@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from referee.analysis.diagnose import diagnose
 from referee.analysis.evidence import judge
 from referee.analysis.study import Study
+from referee.report.compose import compose
+from referee.report.text import render_text
 from referee.trace.builder import TraceBuilder
 
 US = 1_000
@@ -83,6 +86,13 @@ def test_bare_latency_is_the_median_onto_an_idle_stream() -> None:
     assert Study(loop(9, every=150, kernel=2, lag=90).build()).queue.latency_ns == 20 * US
     assert Study(loop(9, every=50, kernel=2, lag=2).build()).queue.latency_ns == 0
     assert Study(loop(9, every=5, kernel=100).build()).queue.latency_ns == 5 * US
+
+
+def test_a_bare_latency_that_no_row_shows_is_called_assumed() -> None:
+    shown, assumed = (diagnose(loop(9, every=every, kernel=kernel).build()) for every, kernel in ((50, 2), (5, 100)))
+    assert (shown.queue.latency_assumed, assumed.queue.latency_assumed) == (False, True)
+    texts = [render_text(compose(report), width=120, color=False) for report in (shown, assumed)]
+    assert ["assumed: too few rows show it" in " ".join(text.split()) for text in texts] == [False, True]
 
 
 def test_any_kernel_counts_kernels_only_and_its_busiest_sample() -> None:

@@ -27,4 +27,5 @@ def queue_delay(works: Sequence[Work]) -> QueueDelay:
         p95_ns=float(np.quantile(delay_ns, 0.95)) if delay_ns.size else None,
         latency_ns=float(busiest.latency_ns if busiest is not None else DEFAULT_LATENCY_NS),
         rows=int(delay_ns.size),
+        latency_assumed=busiest is None or busiest.shown_latency_ns is None,
     )

@@ -92,7 +92,12 @@ class Work:
 
     @cached_property
     def latency_ns(self) -> int:
-        """Bare launch latency: median of start minus launch end over rows launched onto an idle stream, 0 to 20 µs.
+        """Bare launch latency; 5 µs where the rows do not show it."""
+        return DEFAULT_LATENCY_NS if self.shown_latency_ns is None else self.shown_latency_ns
+
+    @cached_property
+    def shown_latency_ns(self) -> int | None:
+        """Median of start minus launch end over rows launched onto an idle stream, 0 to 20 µs; ``None``: none shows it.
 
         Where the host launches faster than that latency nothing is launched onto an idle stream although the device
         is: then what the rows show that it waited for counts, if they agree with one another.
@@ -108,11 +113,11 @@ class Work:
         after_gap = known & (self.start_ns - self._device_free_ns >= CLEAR_GAP_NS)
         shown_ns = delay_ns[after_gap]
         if shown_ns.size < FEWEST_SHOWN or int(shown_ns.max()) > MOST_LATENCY_NS:
-            return DEFAULT_LATENCY_NS
+            return None
         apart = (0.25, 0.5, 0.75) if shown_ns.size >= FEWEST_SPREAD else (0.0, 0.5, 1.0)
         low, middle, high = np.quantile(shown_ns, apart)
         # A latency is the same for all; how long rows were queued behind others is not.
-        return max(0, round(float(middle))) if high - low <= CLEAR_GAP_NS else DEFAULT_LATENCY_NS
+        return max(0, round(float(middle))) if high - low <= CLEAR_GAP_NS else None
 
     @property
     def _awaited(self) -> BoolColumn:

@@ -164,6 +164,8 @@ class QueueDelay:
     p95_ns: float | None
     latency_ns: float
     rows: int
+    latency_assumed: bool = False
+    """Too few rows show the bare latency: it is the usual one, and the causes of idle time are off by what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

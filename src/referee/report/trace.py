@@ -193,7 +193,8 @@ def _counts(report: TraceReport) -> tuple[Fact, ...]:
                 label="Queue delay",
                 value=f"median {format_ns(queue.median_ns)}",
                 note=f"95th percentile {format_ns(queue.p95_ns)} over {plural(queue.rows, 'launch', 'launches')}; "
-                f"bare latency {format_ns(queue.latency_ns)}",
+                f"bare latency {format_ns(queue.latency_ns)}"
+                + (", assumed: too few rows show it" if queue.latency_assumed else ""),
             )
         )
     if report.idle.unseen_ns:
