@@ -16,6 +16,7 @@ from typing import Any
 from referee.capture.modules import ModuleRanges
 from referee.capture.schedule import Cycle
 from referee.capture.sole import NoOther, refuse_second
+from referee.capture.thread_end import LastAct
 from referee.records.capture import CaptureOptions
 
 _SNAPSHOT_ENTRIES = 100_000
@@ -44,6 +45,7 @@ class TorchWindow:
         quiet_kineto()
         refuse_second(looking=looking)
         self._others = NoOther()
+        self._at_thread_end: LastAct | None = None
         activities = [ProfilerActivity.CPU]
         named = device_activity(device_name)
         if named is not None and hasattr(ProfilerActivity, named):
@@ -79,6 +81,7 @@ class TorchWindow:
             # Said again, and with the mend, by the finding no-device-activity.
             warnings.filterwarnings("ignore", message=".*CUDA is not available, disabling CUDA profiling.*")
             self._profile.start()
+        self._at_thread_end = LastAct(self._profile.stop)
         self._others.hold()
         self._mark_memory()
 
@@ -96,7 +99,9 @@ class TorchWindow:
         if self._modules is not None:
             self._modules.remove()
         self._others.let_go()
-        self._profile.stop()
+        # If the thread that switched it on has ended, it has been switched off.
+        if self._at_thread_end is None or self._at_thread_end.call_off():
+            self._profile.stop()
 
     def _mark_memory(self) -> None:
         if self._iteration == self._cycle.first:
