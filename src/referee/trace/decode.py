@@ -72,7 +72,7 @@ _TIMED = {
 }
 _NAMING = msgspec.defstruct(
     "PhaseM",
-    [("name", Any, None), ("pid", Any, None), ("args", EventArgs, EventArgs())],
+    [("name", Any, None), ("pid", Any, None), ("tid", Any, None), ("args", EventArgs, EventArgs())],
     gc=False,
     tag_field="ph",
     tag=_NAMING_PHASE,
@@ -145,6 +145,8 @@ class Piece:
     halves: tuple[Half, ...] = ()
     processes: tuple[tuple[Any, str], ...] = ()
     """Processes as written, with the names that metadata events give them."""
+    lanes: tuple[tuple[tuple[Any, Any], str], ...] = ()
+    """Threads as written, likewise."""
 
 
 def decode(text: bytes | memoryview, *, words: Vocabulary) -> Piece | None:
@@ -182,16 +184,15 @@ def tabulate(events: Sequence[Any], *, words: Vocabulary) -> Piece:
     piece = columns_of(list(compress(events, chosen)), place=place, words=words, events=len(events), halves=halves)
     if naming not in phases:
         return piece
-    named = (event for event, phase in zip(events, phases, strict=True) if phase == naming)
-    return replace(piece, processes=_processes(named))
-
-
-def _processes(naming: Iterable[Any]) -> tuple[tuple[Any, str], ...]:
-    """The processes that some metadata events name."""
-    return tuple(
-        (_key(event.pid), event.args.name)
-        for event in naming
-        if event.name == "process_name" and isinstance(event.args.name, str)
+    named = [
+        event
+        for event, phase in zip(events, phases, strict=True)
+        if phase == naming and isinstance(event.args.name, str)
+    ]
+    return replace(
+        piece,
+        processes=tuple((_key(event.pid), event.args.name) for event in named if event.name == "process_name"),
+        lanes=tuple((_key((event.pid, event.tid)), event.args.name) for event in named if event.name == "thread_name"),
     )
 
 

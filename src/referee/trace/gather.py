@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from referee.records.provenance import Provenance
 from referee.trace.assemble import EventTable, Labels, Surroundings, assemble
 from referee.trace.columns import NONE, BoolColumn, CodeColumn, DeviceProperties, IntColumn, Trace
 from referee.trace.decode import Half, Piece, Vocabulary, narrow, pair_halves
-from referee.trace.kinds import KIND_OF_CATEGORY
+from referee.trace.lanes import Lanes, name_lanes
 from referee.trace.noticed import Noticed
 from referee.trace.numbers import Unusual
 
@@ -33,8 +33,7 @@ class Gathering:
     """Ids, places and links take half the memory where they fit."""
     columns: GrowingColumns = field(init=False)
     halves: list[Half] = field(default_factory=list)
-    processes: dict[str, str] = field(default_factory=dict)
-    """Processes and the names that metadata events give them."""
+    lanes: Lanes = field(default_factory=Lanes)
     events: int = 0
     """How many events were read."""
     noticed: Noticed = field(default_factory=Noticed)
@@ -46,7 +45,8 @@ class Gathering:
         """Take the next piece."""
         self.columns.append(piece, place=self.events)
         self.halves.extend(half._replace(place=half.place + self.events) for half in piece.halves)
-        self.processes.update((as_text(process), name) for process, name in piece.processes)
+        self.lanes.processes.update((as_text(process), name) for process, name in piece.processes)
+        self.lanes.threads.update((as_pair(pair), name) for pair, name in piece.lanes)
         self.events += piece.events
 
     def finish(self, provenance: Provenance | None) -> Trace:
@@ -97,14 +97,25 @@ class Gathering:
         name, names = recode(columns.take("name")[chosen], self.words.names, as_text)
         category, categories = recode(columns.take("category")[chosen], self.words.categories, as_text)
         thread, threads = recode(columns.take("thread")[chosen], self.words.threads, as_pair)
-        categories = categorise(category, thread, categories=categories, threads=threads, processes=self.processes)
-        rest = ("device", "stream", "correlation", "external_id", "place")
+        device, stream = columns.take("device")[chosen], columns.take("stream")[chosen]
+        categories = name_lanes(
+            self.lanes,
+            category=category,
+            device=device,
+            stream=stream,
+            thread=thread,
+            categories=categories,
+            threads=threads,
+        )
+        rest = ("correlation", "external_id", "place")
         table = EventTable(
             start_ns=start[chosen],
             duration_ns=columns.take("duration_ns")[chosen],
             name=name,
             category=category,
             thread=thread,
+            device=device,
+            stream=stream,
             **{column: columns.take(column)[chosen] for column in rest},
         )
         return base, table, Labels(names=names, categories=categories, threads=threads), findings
@@ -211,31 +222,6 @@ def recode(codes: CodeColumn, values: Iterable[Any], label: Callable[[Any], Any]
     for code in used.tolist():
         renamed[code] = labels.setdefault(label(known[code]), len(labels))
     return np.take(renamed, codes, out=codes, mode="clip"), tuple(labels)
-
-
-def categorise(
-    category: CodeColumn,
-    thread: CodeColumn,
-    *,
-    categories: tuple[str, ...],
-    threads: Sequence[tuple[str, str]],
-    processes: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Give rows without a category, where they are, the name of their process if that is a known category.
-
-    Ascend's profiler writes ``CANN`` and ``Ascend Hardware`` as processes. Answers the categories, with these at the
-    end.
-    """
-    known = {process: name for process, name in processes.items() if name.lower() in KIND_OF_CATEGORY}
-    if "" not in categories or not known:
-        return categories
-    bare = np.flatnonzero(category == categories.index(""))
-    codes: dict[str, int] = {}
-    for code in np.unique(thread[bare]).tolist():
-        name = known.get(threads[code][0])
-        if name is not None:
-            category[bare[thread[bare] == code]] = codes.setdefault(name, len(categories) + len(codes))
-    return (*categories, *codes)
 
 
 def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColumn]:

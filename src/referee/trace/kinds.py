@@ -13,6 +13,10 @@ import numpy as np
 
 from referee.trace.columns import BoolColumn, ByteColumn, CodeColumn, Kind
 
+XLA_STREAM, XLA_OPS, XLA_STEPS, XLA_DERIVED = "xla stream", "xla ops", "xla steps", "xla derived"
+"""Our own names for the lines that XLA's profiler draws for a device, which has no categories: its streams; on devices
+without streams (TPU) its operations; its steps; and lines that are derived from these."""
+
 KIND_OF_CATEGORY: dict[str, Kind] = {
     # the host
     "cpu_op": Kind.OPERATOR,
@@ -64,6 +68,10 @@ KIND_OF_CATEGORY: dict[str, Kind] = {
     "enqueue": Kind.OTHER,
     "dequeue": Kind.OTHER,
     "overlap analysis": Kind.OTHER,
+    XLA_STREAM: Kind.KERNEL,
+    XLA_OPS: Kind.KERNEL,
+    XLA_STEPS: Kind.DEVICE_ANNOTATION,
+    XLA_DERIVED: Kind.OTHER,
 }
 """Category in lower case → kind. The names are those of Kineto's ``ActivityType``, torch 1.8 and other vendors."""
 
@@ -79,6 +87,7 @@ _MTIA, _MTIA_SYNC = "mtia_ccp_events", re.compile(r"event_(?:wait|record)$")
 """The tasks of MTIA's control processors: streams that wait for an event, or record one, are at no work meanwhile."""
 _ASCEND_COPY = re.compile(r"(?i)(?:MEMCPY|SDMA)")
 """Ascend's profiler writes the tasks of a stream under one process: kernels by their own names, the rest by these."""
+_XLA_COPY, _XLA_FILL = re.compile(r"(?i)memcpy"), re.compile(r"(?i)memset")
 _ASCEND_LINKS = ("hccl", "communication")
 """The process of collectives, by its older and its newer name: a thread for each group with the collectives themselves,
 and threads for its planes with the tasks they consist of (msprof, ``analysis/viewer/get_hccl_export_data.py``)."""
@@ -98,6 +107,10 @@ def classify(category: CodeColumn, name: CodeColumn, *, categories: Sequence[str
     if _MTIA in (lower := [text.lower() for text in categories]):
         task = np.array([text == _MTIA for text in lower])[category]
         kind[task & name_flags(names, _MTIA_SYNC)[name]] = Kind.DEVICE_SYNC
+    if XLA_STREAM in lower:
+        task = np.array([text == XLA_STREAM for text in lower])[category]
+        kind[task & name_flags(names, _XLA_COPY)[name]] = Kind.MEMCPY
+        kind[task & name_flags(names, _XLA_FILL)[name]] = Kind.MEMSET
     _tell_ascend_apart(kind, category, name, categories=lower, names=names)
     return kind
 
