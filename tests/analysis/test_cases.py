@@ -204,3 +204,15 @@ def test_a_launch_call_with_an_unknown_name_makes_no_orphans(name: str) -> None:
     assert path is not None
     assert usual is not None
     assert (path.length_ns, path.host_ns, path.device_ns) == (usual.length_ns, usual.host_ns, usual.device_ns)
+
+
+@pytest.mark.parametrize("category", ["devtools.timeline", "FEE", ""])
+def test_a_trace_of_another_program_is_no_lost_recording(category: str) -> None:
+    builder = TraceBuilder()
+    for number in range(50):
+        builder.row(category, "RunTask", number * 1000 * US, 50 * US)
+    report = diagnose(builder.build())
+    assert (report.verdict.regime, report.verdict.undecided_because) == ("cannot-tell", "no-device-rows")
+    (finding,) = [finding for finding in report.findings if finding.code == "no-device-rows"]
+    assert "50 rows without a known category" in finding.hint
+    assert "on_trace_ready" not in finding.hint

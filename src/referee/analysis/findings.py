@@ -11,7 +11,7 @@ from referee.analysis.steps import lead_findings
 from referee.analysis.stray import stray_finding
 from referee.analysis.study import DETAILED_EVENTS, Study
 from referee.records.finding import Finding, Scalar
-from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE
+from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE, Kind
 from referee.units import format_count, format_frac, format_ns
 
 UNSEEN_FRAC = 0.01
@@ -117,14 +117,28 @@ def _missing(study: Study) -> tuple[Finding, ...]:
         "no-device-rows": "Record with ProfilerActivity.CUDA (or the device's own), and check that this build of "
         "PyTorch sees the device. An empty device side is not an idle device."
         if totals.ops
-        else "Export in the schedule's on_trace_ready: after the loop a new cycle has begun, and what the active one "
-        "recorded is gone.",
+        else _why_empty(study),
         "no-kernel-rows": "Record a stretch in which the model computes on the device.",
         "few-device-rows": "Record at least one whole step.",
         "lost-device-rows": "Check the profiler's permissions and the driver, flush before exporting, and do not "
         "record while a graph is being captured.",
     }
     return (Finding(code=code, severity="warning", message=messages[code], evidence=evidence, hint=hints[code]),)
+
+
+def _why_empty(study: Study) -> str:
+    """Why nothing of PyTorch is in a file: another program wrote it, or the profiler had nothing left to write."""
+    rows = study.trace.rows
+    strange = len(rows.of(Kind.UNKNOWN))
+    if 2 * strange > len(rows):
+        return (
+            f"None of its {format_count(strange)} rows without a known category says what it is: give a trace of "
+            "torch.profiler, an export of Nsight Systems, or one of XLA's profiler."
+        )
+    return (
+        "Export in the schedule's on_trace_ready: after the loop a new cycle has begun, and what the active one "
+        "recorded is gone."
+    )
 
 
 def _calls_without_rows(study: Study) -> tuple[Finding, ...]:
