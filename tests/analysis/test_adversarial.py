@@ -145,3 +145,36 @@ def test_a_batch_twice_as_large_that_takes_twice_as_long_was_saturated_before() 
     assert per_item[1] == pytest.approx(per_item[0], rel=0.05)
     assert found.knee_estimate is None
     assert "the device is the longer side everywhere" in found.so
+
+
+@pytest.mark.parametrize("fetch_us", [2000, 6000])
+def test_a_wait_does_not_hide_the_loader_behind_it(fetch_us: int) -> None:
+    """Ten kernels of 300 µs, a wait for them, then a batch is fetched while the device has nothing to do.
+
+    Without the wait, fetching and computing overlap; with a batch that is ready, nothing is fetched. What both would
+    take off is given to the wait, and said of the loader as well.
+    """
+    builder, at, number = TraceBuilder(), 0, 0
+    for step in range(5):
+        begun, device = at, at + 10
+        for _ in range(10):
+            number += 1
+            builder.op("aten::mm", at * US, 8 * US)
+            builder.launch("cudaLaunchKernel", (at + 1) * US, 5 * US, correlation=number)
+            builder.kernel("gemm", device * US, 300 * US, correlation=number)
+            at, device = at + 10, device + 300
+        builder.sync(at * US, (device - at) * US)
+        waited_us = device - at
+        builder.loader(device * US, fetch_us * US)
+        at = device + fetch_us
+        builder.step(step, begun * US, (at - begun) * US)
+    report = diagnose(builder.build())
+    both_us = min(waited_us, fetch_us)
+    assert report.idle.synchronised_ns == pytest.approx(4 * both_us * US, rel=0.02)
+    assert report.idle.host_starved.loader_ns == pytest.approx(4 * (fetch_us - both_us) * US, rel=0.02, abs=60 * US)
+    behind = [step for step in report.verdict.evidence if step.name == "timeline: behind these waits, the data loader"]
+    # Said where the waits lead, which is where it would be missed.
+    shares = [pytest.approx(4 * both_us * US / report.totals.window_ns, rel=0.02)] if fetch_us < 2 * waited_us else []
+    assert [step.value for step in behind] == shares
+    (fetch,) = [remedy for remedy in report.remedies if remedy.attacks == "the data loader"]
+    assert fetch.high_ns == pytest.approx(4 * fetch_us * US / 5, rel=0.02)

@@ -25,6 +25,14 @@ from referee.records.finding import CODES
 from referee.records.verdict import Evidence, Verdict
 from referee.units import format_count, format_frac, format_ns
 
+BEHIND_FRAC = 0.05
+"""A second cause behind the waits is worth a step of the evidence from this share of the window on."""
+_BEHIND = {
+    "loader": "the data loader",
+    "allocator": "the driver's allocator",
+    "one_off": "first-time work",
+    "pause": "pauses",
+}
 DEEP_QUEUE = 10
 """A median wait in the queue of this many median kernels means that the host is far ahead."""
 
@@ -152,7 +160,26 @@ def _timeline(study: Study) -> tuple[Evidence, ...]:
         if second.ns
         else f"{format_ns(first.ns)}; no other loss",
     )
-    return busy, largest, *_charged(study)
+    return busy, largest, *_charged(study), *_behind_waits(study)
+
+
+def _behind_waits(study: Study) -> tuple[Evidence, ...]:
+    """What else the host did in the idle time that is given to waits, where waits lead."""
+    if study.shares.losses[0].name != "synchronised":
+        return ()
+    cause, ns = max(study.behind_waits.items(), key=lambda item: item[1])
+    if ns < BEHIND_FRAC * study.totals.window_ns:
+        return ()
+    name = _BEHIND[cause]
+    return (
+        Evidence(
+            name=f"timeline: behind these waits, {name}",
+            value=ns / study.totals.window_ns,
+            unit="frac",
+            threshold=format_frac(BEHIND_FRAC),
+            so=f"the waits and {name} make {format_ns(ns)} together: take away either, and that is gone",
+        ),
+    )
 
 
 def _charged(study: Study) -> tuple[Evidence, ...]:

@@ -122,14 +122,15 @@ def _no_waits(study: Study, steps: int) -> Iterator[Remedy]:
 
 
 def _faster_loader(study: Study, steps: int) -> Iterator[Remedy]:
-    if study.idle.host_starved.loader_ns:
+    loader_ns = study.idle.host_starved.loader_ns + study.behind_waits["loader"]
+    if loader_ns:
         yield _remedy(
             "Load the next batch while this one is computed",
             "the data loader",
             "DataLoader(…, num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True)",
-            high_ns=study.idle.host_starved.loader_ns,
+            high_ns=loader_ns,
             steps=steps,
-            basis="idle while the loop stood in the data loader",
+            basis="idle while the loop stood in the data loader, behind waits as well",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from referee.analysis.behind_waits import behind_waits
 from referee.analysis.critical import critical_path
 from referee.analysis.idle import Gaps, find_gaps, sum_idle
 from referee.analysis.kernels import top_kernels
@@ -84,6 +85,11 @@ class Study:
         owed_ns = most_owed_ns(self.trace, self.works, late)
         settled = not owed_ns or is_settled(self._share_out(late), owed_ns)
         return late if settled else charge_waits(self.trace, self.works, late)
+
+    @cached_property
+    def behind_waits(self) -> dict[str, int]:
+        """How much of the idle time that is given to waits another cause would take off alone, by that cause, in ns."""
+        return behind_waits(self.trace, self.gaps)
 
     @cached_property
     def totals(self) -> Totals:
