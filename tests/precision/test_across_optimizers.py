@@ -204,6 +204,21 @@ def test_a_closure_is_named_before_torch_refuses_it(keyword: bool) -> None:
     assert codes(run, init_scale=SCALE) == {"closure-with-scaler"}
 
 
+def test_an_update_for_which_nothing_went_through_the_scaler_is_named_where_torch_refuses_it() -> None:
+    def run(pair: Pair) -> None:
+        pair.zero()
+        pair.scaler.scale(pair.loss()).backward()
+        for model in pair.models:
+            for parameter in model.parameters():
+                parameter.grad.mul_(1 / pair.scaler.get_scale())
+        for optimizer in pair.optimizers:
+            optimizer.step()
+        with pytest.raises(AssertionError, match="inf checks"):
+            pair.scaler.update()
+
+    assert codes(run) == {"update-without-step"}
+
+
 @pytest.mark.parametrize(("start", "words"), [(1.0, "is 1 from the start"), (0.5, "is 0.5 from the start")])
 def test_a_scale_that_was_low_from_the_start_has_not_fallen(start: float, words: str) -> None:
     def run(pair: Pair) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from referee.precision.trust import trust_findings
 from referee.precision.verdict import DOES_NOT_RUN, judge
 from referee.records.precision import ActivationRange, DtypeAnswer, PrecisionTiming
 
@@ -70,6 +73,23 @@ def test_fp16_is_never_advised_where_activations_overflow() -> None:
     rows = (row("bfloat16", "slower", 1.4), row("float16", "faster", 0.5))
     assert advised(*rows) == "float16"
     assert advised(*rows, largest=1e5) == "float32"
+
+
+@pytest.mark.parametrize("error", [{"gradient_error": 500.0}, {"output_error": 1.0}, {"gradient_error": math.nan}])
+def test_what_is_further_from_the_exact_answer_than_zeros_is_not_advised(error: dict[str, float]) -> None:
+    fast, half = row("bfloat16", "faster", 0.5), row("float16", "slower", 5.0)
+    assert advised(replace(fast, gradient_error=0.1, output_error=0.1), half) == "bfloat16"
+    assert advised(replace(fast, **error), half) == "float32"
+    assert advised(replace(fast, **error), row("float16", "faster", 0.8)) == "float16"
+    assert advised(replace(row("bfloat16", "cannot-tell"), **error), half) == "float32"
+    verdict = judge(
+        timing=(row("float32"), replace(fast, **error), half), gradients=None, activations=(), autocast=None
+    )
+    assert "bfloat16 is, but its" in verdict.lines[0]
+    (found,) = trust_findings((row("float32"), replace(fast, **error), half))
+    assert (found.code, found.evidence["precision"]) == ("precision-wrong", "bfloat16")
+    # Where float32 itself is as wrong, the figures say nothing about a lower precision.
+    assert list(trust_findings((replace(row("float32"), **error), replace(fast, **error)))) == []
 
 
 def test_the_whole_command_on_the_transformer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

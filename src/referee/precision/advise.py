@@ -13,6 +13,7 @@ from referee.precision.audit import cast_shapes
 from referee.precision.budget import Clock
 from referee.precision.elsewhere import elsewhere_findings
 from referee.precision.findings import range_findings, static_findings, watch_step
+from referee.precision.overflow import overflow_findings
 from referee.precision.pays import Sizes, Step, look_for_size
 from referee.precision.pilot import threads_for
 from referee.precision.reading import Reading, read_step
@@ -20,6 +21,7 @@ from referee.precision.refused import refusal_findings
 from referee.precision.rows import timing_rows
 from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import Conditions, Timed, settings_for, time_casts, time_settings
+from referee.precision.trust import trust_findings
 from referee.precision.verdict import judge
 from referee.precision.weights import low_words
 from referee.records.finding import Finding, Scalar
@@ -99,7 +101,14 @@ def advise(
         timing=priced.rows,
         pays_from=priced.pays,
         provenance=priced.timed.provenance or _untimed(conditions),
-        findings=(*findings, *misused, *_told(subject, known), *priced.timed.findings, *clock.findings()),
+        findings=(
+            *findings,
+            *misused,
+            *_told(subject, known),
+            *trust_findings(priced.rows),
+            *priced.timed.findings,
+            *clock.findings(),
+        ),
     )
 
 
@@ -144,6 +153,7 @@ def _told(subject: Subject, known: Reading) -> Iterator[Finding]:
     yield from refusal_findings(known.refusals, device_type=subject.device_type)
     yield from known.not_finite
     yield from range_findings(known.ranges, known.activations, not_finite=bool(known.not_finite))
+    yield from overflow_findings(known.overflow, device_type=subject.device_type)
     if known.audited is not None:
         yield from elsewhere_findings(known.audited.elsewhere)
 

@@ -113,6 +113,26 @@ def finite_findings(reference: Pass, subject: Subject) -> tuple[Finding, ...]:
     )
 
 
+def zero_findings(reference: Pass, subject: Subject) -> tuple[Finding, ...]:
+    """Is there any gradient at all without autocast? Where all of it is zero, nothing can vanish and every scale is
+    good, which says nothing."""
+    gradients = reference.gradients.values()
+    if not gradients or any(bool(gradient.any()) for gradient in gradients):
+        return ()
+    low = low_words(subject)
+    where = f"without autocast, the weights being {low}" if low else "in float32 already"
+    return (
+        Finding(
+            code="gradients-zero",
+            severity="warning",
+            message=f"The whole gradient is zero {where}: nothing is learned, and ranges say nothing.",
+            evidence={"elements": sum(gradient.numel() for gradient in gradients), "parameters": len(gradients)},
+            hint="Look for a saturated or constant loss, weights that all start at zero, or, in half precision, an "
+            "overflow that is divided by.",
+        ),
+    )
+
+
 def _why_not_finite(subject: Subject) -> tuple[str, dict[str, Scalar], str]:
     """The cause in words, as evidence, and the mend: the weights themselves, an epsilon that vanished, or not known."""
     spoiled = spoiled_weights(subject)

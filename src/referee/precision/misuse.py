@@ -57,7 +57,7 @@ class Watcher:
         on.wrap(scalers, "scale", after=self.after_scale)
         on.wrap(scalers, "unscale_", before=self.before_unscale, after=self.after_unscale)
         on.wrap(scalers, "step", before=self.before_scaler_step, after=self.after_scaler_step, failed=self.step_failed)
-        on.wrap(scalers, "update", after=self.after_update)
+        on.wrap(scalers, "update", after=self.after_update, failed=self.update_failed)
         on.wrap(
             torch.autograd,
             "backward",
@@ -310,6 +310,16 @@ class Watcher:
         mark_stale(self.held.values())
         log.scales.append(float(scaler.get_scale()))
         tell_scale(self.seen, log)
+
+    def update_failed(self, scaler: Any) -> None:
+        """Torch refuses an update for which no gradients were looked at."""
+        if not scaler._per_optimizer_states:
+            self.seen.tell(
+                "update-without-step",
+                "scaler.update is called and no gradients were unscaled or stepped through the scaler since the last "
+                "update, which torch refuses",
+                hint="Call scaler.step(optimizer), not optimizer.step(); it unscales what was not unscaled yet.",
+            )
 
     def collapse(self) -> None:
         """The step that would write NaN: stop it."""

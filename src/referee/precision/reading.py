@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from referee.precision.accuracy import Errors, errors, float64_pass
 from referee.precision.activations import measure_activations
@@ -12,9 +13,10 @@ from referee.precision.autocast import audit_record
 from referee.precision.budget import USED_UP, Clock
 from referee.precision.control import FP16, Setting
 from referee.precision.errors import first_sentence
-from referee.precision.findings import finite_findings
+from referee.precision.findings import finite_findings, zero_findings
 from referee.precision.forecast import forecast
 from referee.precision.gradients import Gradients, measure_gradients, report_gradients
+from referee.precision.overflow import Overflow, first_overflow
 from referee.precision.passes import Pass, run_pass
 from referee.precision.policy import policies
 from referee.precision.refused import Refusal, refusal_of
@@ -27,6 +29,9 @@ from referee.records.precision import ActivationRange, AutocastAudit, GradientRa
 
 _RANGE_FRAC = 0.2
 """By when, as a share of the budget, gradient ranges are to be done."""
+
+_WITHOUT_RANGES = ("gradients-not-finite", "gradients-zero")
+"""Findings of a float32 backward against which no range can be held."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +48,7 @@ class Reading:
     scaler: ScalerForecast | None
     errors: Mapping[str, Errors]
     why_no_errors: str
+    overflow: Overflow | None = None
 
 
 def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callable[[str], None]) -> Reading:
@@ -51,9 +57,9 @@ def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Call
     stage("gradients")
     gradients = measure_gradients(subject)
     ranges = _ranges(subject, gradients, clock) if gradients.reference.trained else None
-    not_finite = finite_findings(gradients.reference, subject)
-    if ranges is not None and any(finding.code == "gradients-not-finite" for finding in not_finite):
-        # Shares of what is no number say nothing: not that nothing vanishes, and not which scales are good.
+    not_finite = (*finite_findings(gradients.reference, subject), *zero_findings(gradients.reference, subject))
+    if ranges is not None and any(finding.code in _WITHOUT_RANGES for finding in not_finite):
+        # Shares of what is no number, or zero, say nothing: not that nothing vanishes, and not which scales are good.
         ranges = replace(ranges, zero_frac=None, scale_low=None, scale_high=None)
     scaler = None if ranges is None or not_finite else _forecast(subject, ranges, low, refusals, clock)
     activations = measure_activations(subject)
@@ -61,7 +67,8 @@ def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Call
     recorded = _audit(subject, low, refusals)
     audited = None if recorded is None else audit_record(subject, recorded, clock=clock)
     stage("error against float64")
-    wrong, why_no_errors = _errors(subject, gradients, ranges, [name for name in low if name not in refusals], clock)
+    runs = [name for name in low if name not in refusals]
+    wrong, why_no_errors = _errors(subject, gradients, ranges, runs, clock)
     return Reading(
         refusals=refusals,
         ranges=ranges,
@@ -72,6 +79,7 @@ def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Call
         scaler=scaler,
         errors=wrong,
         why_no_errors=why_no_errors,
+        overflow=_overflow(subject, runs, ranges, wrong.get("float16"), not_finite),
     )
 
 
@@ -83,6 +91,26 @@ def why_not_run(subject: Subject, name: str) -> Refusal | None:
             in_setting(subject, setting)()
     except Exception as error:  # noqa: BLE001 - a missing kernel, or the user's own code: anything can come out
         return refusal_of(error)
+    return None
+
+
+def _overflow(
+    subject: Subject,
+    runs: Sequence[str],
+    ranges: GradientRange | None,
+    wrong: Errors | None,
+    not_finite: Sequence[Finding],
+) -> Overflow | None:
+    """What overflows in an fp16 forward, looked for where the ranges or the errors say that something does."""
+    codes = {finding.code for finding in not_finite}
+    if "float16" not in runs or codes - {"gradients-zero"} or subject.compiled:
+        return None
+    if codes:  # weights in half may overflow into a constant
+        return first_overflow(subject)
+    nothing_good = ranges is not None and ranges.scale_low is None and ranges.overflow_frac > 0
+    given = () if wrong is None else (wrong.loss, wrong.output, wrong.gradient)
+    if nothing_good or any(error is not None and not isfinite(error) for error in given):
+        return first_overflow(subject)
     return None
 
 

@@ -12,7 +12,16 @@ from referee.records.precision import PrecisionReport, PrecisionVerdict
 if TYPE_CHECKING:
     from referee.device.protocol import Device
 
-REFUSED = frozenset({"half-weights", "scaler-not-updated", "unscaled-twice", "scale-collapsed"})
+REFUSED = frozenset(
+    {
+        "half-weights",
+        "scaler-not-updated",
+        "unscaled-twice",
+        "scale-collapsed",
+        "closure-with-scaler",
+        "update-without-step",
+    }
+)
 """Wrong use on which torch, or the watch, raises: the cause of what came out where one of these was seen last."""
 
 

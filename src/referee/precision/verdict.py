@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from referee.precision.gradients import LOSS_FRAC
+from referee.precision.trust import why_wrong
 from referee.records.precision import (
     ActivationRange,
     AutocastAudit,
@@ -41,11 +42,12 @@ def judge(
     """The verdict. A precision wins only where it is measurably faster; of several, the fastest, fp16 with a handicap.
 
     bf16 and TF32 need no scaler and no watching, so fp16 has to be faster than either by more than a tenth to be
-    advised: the tool's own weighing. ``low`` names the dtypes of weights that are kept in fewer bits than float32: then
-    there is no float32 to hold the others against.
+    advised: the tool's own weighing. None is advised whose gradient or output is further from the exact one than zeros.
+    ``low`` names the dtypes of weights that are kept in fewer bits than float32: then there is no float32 to hold the
+    others against.
     """
     faster = {row.name: row for row in timing if row.answer == "faster" and row.ratio is not None}
-    dtype = "cannot-tell" if low else _choose(faster, timing, activations)
+    dtype = "cannot-tell" if low else _choose(faster, timing, activations, gradients)
     why = f"the weights are kept in {low}, so no float32 was measured" if low else _undecided(timing)
     scaler = _scaler(dtype, gradients)
     reasons = (*_timing_reasons(timing), *_range_reasons(gradients, activations))
@@ -63,7 +65,10 @@ def judge(
 
 
 def _choose(
-    faster: dict[str, PrecisionTiming], timing: Sequence[PrecisionTiming], activations: Sequence[ActivationRange]
+    faster: dict[str, PrecisionTiming],
+    timing: Sequence[PrecisionTiming],
+    activations: Sequence[ActivationRange],
+    gradients: GradientRange | None,
 ) -> DtypeAnswer:
     others = [row for row in timing if row.name != "float32"]
     if others and all(row.answer == DOES_NOT_RUN for row in others):
@@ -71,11 +76,12 @@ def _choose(
     if not any(row.answer in ("faster", "slower", "same") for row in others):
         return "cannot-tell"
     overflowing = any(row.overflows for row in activations)
-    low = {name: row.ratio or 1.0 for name, row in faster.items()}
-    if overflowing:
+    low = {name: row.ratio or 1.0 for name, row in faster.items() if not why_wrong(row)}
+    if overflowing or (gradients is not None and _no_scale_is_good(gradients)):
         low.pop("float16", None)
     if not low:
-        return "cannot-tell" if any(_may_be_faster(row) for row in others) else "float32"
+        hoped = any(_may_be_faster(row) and not why_wrong(row) for row in others)
+        return "cannot-tell" if hoped else "float32"
     half = low.pop("float16", None)
     best = min(low, key=lambda name: low[name], default=None)
     if half is not None and (best is None or half < _FP16_WINS_BELOW * low[best]):
@@ -113,7 +119,7 @@ def _line_dtype(
         return f"dtype: {words}, with a GradScaler{_window_words(gradients)}."
     none_runs = all(row.answer == DOES_NOT_RUN for row in timing if row.name != "float32")
     because = {
-        "float32": "no lower precision runs here" if none_runs else "no lower precision is faster here",
+        "float32": "no lower precision runs here" if none_runs else _why_float32(timing),
         "tf32": "it is the fastest here and keeps float32's range",
         "bfloat16": "it has float32's range",
     }[dtype]
@@ -131,6 +137,13 @@ def _line_dtype(
         window = _window_words(gradients)
         vanishing = f" Cast to fp16, {lost} of the gradient would vanish at scale 1{window}; none was run."
     return f"dtype: {words}, no scaler: {because}.{vanishing}"
+
+
+def _why_float32(timing: Sequence[PrecisionTiming]) -> str:
+    wrong = [f"{row.name} is, but {why_wrong(row)}" for row in timing if row.answer == "faster" and why_wrong(row)]
+    if wrong:
+        return f"no lower precision that can be used is faster here ({'; '.join(wrong)})"
+    return "no lower precision is faster here"
 
 
 def _by_range(gradients: GradientRange | None) -> str:
