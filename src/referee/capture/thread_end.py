@@ -1,7 +1,7 @@
 """What becomes of a profiler whose thread ends? It is switched off in that thread, as its last act.
 
-Once the thread is gone it is too late: torch (2.13) ends the process when a profiler with stacks is left on, or switched
-off, behind the thread that switched it on.
+Once the thread is gone it is too late: torch (2.13) ends the process when a profiler with stacks is left on behind the
+thread that switched it on, or is switched off then.
 """
 
 from __future__ import annotations
