@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -18,6 +20,7 @@ from referee.precision.findings import cast_cache, finite_findings, several_opti
 from referee.precision.gradients import measure_gradients  # noqa: E402
 from referee.precision.policy import policies  # noqa: E402
 from referee.precision.subject import make_subject  # noqa: E402
+from referee.records.precision import DeviceDifference  # noqa: E402
 
 from .models import subject_of  # noqa: E402
 
@@ -95,6 +98,30 @@ def test_binary_cross_entropy_raises_on_cuda_only() -> None:
     (found,) = (f for f in elsewhere_findings(rows) if f.code == "raises-elsewhere")
     assert "binary_cross_entropy" in found.message
     assert "with_logits" in found.hint
+
+
+def test_a_call_that_raises_elsewhere_in_a_region_without_gradients_is_the_last_one_compared() -> None:
+    def audited(loss: Callable[[], torch.Tensor], model: nn.Module) -> tuple[tuple[DeviceDifference, ...], str]:
+        subject = subject_of((loss, model, None))
+        recorded = audit(subject, BF16, policies=policies("cpu"))
+        return differences(recorded.recording, record_elsewhere(subject, "cuda", "bfloat16"))
+
+    model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+
+    def local() -> torch.Tensor:
+        with torch.no_grad():  # memory of the CPU alone
+            return model(inputs) + torch.from_numpy(model(inputs).float().numpy())
+
+    rows, reason = audited(local, model)
+    assert rows == ()
+    assert "could not be followed there" in reason
+
+    def banned() -> torch.Tensor:
+        with torch.enable_grad():
+            return F.binary_cross_entropy(model(inputs).sigmoid(), torch.ones(2, 4))
+
+    rows, _ = audited(banned, model)
+    assert [row.call for row in rows if row.there.startswith("raises")] == ["binary_cross_entropy"]
 
 
 # G15

@@ -82,7 +82,7 @@ def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewher
         except Exception as error:  # noqa: BLE001 - user code on fake tensors: anything; it is shown as the reason
             stopped = first_sentence(error)
             if "unsafe to autocast" in str(error):
-                banned, stopped = found.calls[-1].name if found.calls else "", ""
+                banned, stopped = getattr(_raising(found.calls), "name", ""), ""
     return Elsewhere(
         device_type=device_type,
         recording=found,
@@ -269,12 +269,12 @@ def differences(here: Recording, there: Elsewhere) -> tuple[tuple[DeviceDifferen
     for the device, or a part of it did not run there: what corresponds before and after is compared all the same.
     """
     names: Counter[tuple[str, str, str, str]] = Counter()
-    forward = _forward(here)
+    forward, last = _forward(here), _raising(there.recording.calls)
     pairs, apart = _corresponding(forward, there)
     stopped = f"the forward pass could not be followed there: {there.stopped}" if there.stopped else ""
     reason = "; ".join(words for words in (there.left_out or apart, stopped) if words)
     for ours, theirs in pairs:
-        if theirs is there.recording.calls[-1] and (there.banned or there.stopped):
+        if theirs is last and (there.banned or there.stopped):
             break
         if _result(ours) != _result(theirs):
             names[ours.name, ours.module, _result(ours), _result(theirs)] += 1
@@ -282,8 +282,7 @@ def differences(here: Recording, there: Elsewhere) -> tuple[tuple[DeviceDifferen
         DeviceDifference(call=name, place=place, here=a, there=b, device=there.device_type, count=count)
         for (name, place, a, b), count in names.items()
     ]
-    if there.banned:
-        last = there.recording.calls[-1]
+    if there.banned and last is not None:
         rows.append(
             DeviceDifference(
                 call=there.banned,
@@ -295,6 +294,11 @@ def differences(here: Recording, there: Elsewhere) -> tuple[tuple[DeviceDifferen
             )
         )
     return tuple(rows), reason
+
+
+def _raising(calls: Sequence[CallEvent]) -> CallEvent | None:
+    """The call that ended a forward by raising: leaving a region without gradients is one more call after it."""
+    return next((call for call in reversed(calls) if call.name != "_set_grad_enabled"), None)
 
 
 def _forward(here: Recording) -> list[CallEvent]:
@@ -380,8 +384,7 @@ def elsewhere_findings(rows: Sequence[DeviceDifference]) -> tuple[Finding, ...]:
                     hint=_INSTEAD.get(row.call, "Compute it outside of autocast, in float32."),
                 )
             )
-    differing = [row for row in rows if not row.derived and not row.there.startswith("raises")]
-    if differing:
+    if differing := [row for row in rows if not row.derived and not row.there.startswith("raises")]:
         first = differing[0]
         kinds = "1 kind of call returns" if len(differing) == 1 else f"{len(differing)} kinds of call return"
         found.append(
