@@ -10,13 +10,14 @@ import pytest
 
 from referee.records.anatomy import Anatomy, AnatomySurvey, Stage, SurveyRow
 from referee.records.compare import Comparison, Pair, Side
-from referee.records.measurement import Clocks, Fit, Measurement, Sweep, SweepPoint, Warmup
+from referee.records.measurement import Clocks, CoreClock, Fit, Measurement, Sweep, SweepPoint, Warmup
 from referee.records.verify import Verification
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MEASURING: dict[str, type] = {
     "Measurement": Measurement,
     "Clocks": Clocks,
+    "Core clock": CoreClock,
     "Warm-up": Warmup,
     "Sweep": Sweep,
     "Point of a sweep": SweepPoint,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose, isfinite
 
+from referee.bench.core_clock import core_clock
 from referee.records.measurement import Measurement
 from referee.stats.interval import median_interval
 from referee.stats.summary import FloatArray, as_array, summarise
@@ -51,6 +52,8 @@ def _broken(saved: Measurement) -> Iterator[str]:
     ):
         if stated is None or not isclose(stated, computed, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
             yield f"{name} is {format_ns(stated)}, its samples give {format_ns(computed)}"
+    if saved.core_clock is not None and saved.core_clock != core_clock(saved.core_clock.readings_ns):
+        yield "core_clock does not follow from its readings"
 
 
 def _usable(saved: Measurement, samples: FloatArray) -> FloatArray | None:

@@ -13,6 +13,7 @@ from referee.bench.beside import busy_beside, check_beside
 from referee.bench.cached import check_computed
 from referee.bench.calibrate import choose_calls, measure_overhead, with_settling
 from referee.bench.clocks import SideClocks, headline_alone, read_clocks
+from referee.bench.core_clock import ClockReader, check_clock, core_clock
 from referee.bench.guards import (
     check_blocks,
     check_budget,
@@ -185,6 +186,7 @@ def _time(
         until_ns=main_until_ns,
         prepare=prepare,
         long=plan.subtract_stolen and calls == 1 and warmed.one_ns > _LONG_NS and _on_host(device),
+        clock=ClockReader(device),
         progress=progress,
     )
     moved = moved_counters(before, device.counters())
@@ -316,6 +318,7 @@ def _record(
     usable = samples[np.array(main.usable, dtype=bool)]
     summary = summarise(usable) if usable.size else None
     estimate = median_interval(usable, level=plan.level) if usable.size else None
+    clock = core_clock(main.chain_ns) if usable.size else None
     findings = (
         *given,
         *check_blocks(main, summary=summary),
@@ -323,6 +326,7 @@ def _record(
         *check_counters(timed.moved),
         *check_executions(timed.stages),
         *check_warmup(timed.warmed),
+        *check_clock(clock),
         *check_budget(timed.spent_ns, budget_ns=plan.budget_ns, call_ns=timed.warmed.one_ns),
         *check_precision(estimate, stop_reason=main.stop_reason, budget_ns=plan.budget_ns),
         *check_enqueue(side, device=device),
@@ -331,7 +335,7 @@ def _record(
         *check_work(seen, None if estimate is None else estimate.point, device=device),
     )
     if fatal(findings):
-        summary, estimate = None, None
+        summary, estimate, clock = None, None, None
     return Measurement(
         name=name,
         median_ns=None if estimate is None else estimate.point,
@@ -354,6 +358,7 @@ def _record(
         findings=findings,
         stages=timed.stages,
         flop=known_flop(seen),
+        core_clock=clock,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from referee.bench.calibrate import Overhead
+from referee.bench.core_clock import ClockReader
 from referee.bench.loop import Block, run_block
 from referee.bench.plan import MIN_BLOCKS, Progress, ProgressCallback, Step, no_progress
 from referee.bench.stopping import Sampling, StoppingRule, first_reason
@@ -67,6 +68,8 @@ class Sampled:
     overhead: Overhead
     raised: Exception | SystemExit | None = None
     """What the step raised, where that ended it."""
+    chain_ns: tuple[int, ...] = ()
+    """Readings of the core's clock between the blocks: how long its chain took."""
 
     @property
     def corrected(self) -> bool:
@@ -163,6 +166,7 @@ def take_samples(
     until_ns: int | None = None,
     prepare: Callable[[], None] | None = None,
     long: bool = False,
+    clock: ClockReader | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Sampled:
     """Time blocks of ``calls`` calls until a rule ends it. An interrupt ends it too, and keeps what there is.
@@ -170,19 +174,21 @@ def take_samples(
     So does what the step raises, if three blocks exist by then; before that it passes through.
 
     ``until_ns`` is only for the progress: when the budget would end. ``prepare`` runs before each block, untimed.
-    ``long`` blocks are also asked how much of them other processes had.
+    ``long`` blocks are also asked how much of them other processes had. ``clock`` is read between blocks.
     Raises ``KeyboardInterrupt`` again when it arrives before the first block was complete.
     """
     blocks: list[Block] = []
     # Short blocks have clean ones among them, and asking takes microseconds.
     times = device.processor_times if long and isinstance(device, SeesProcessor) else None
     start_ns = device.now_ns()
-    seen, recovery = Sampling(start_ns=start_ns), Recovery()
+    seen, recovery = Sampling(start_ns=start_ns, now_ns=start_ns), Recovery()
     reported_ns = start_ns
     reason: str | None = None
     raised: Exception | SystemExit | None = None
     try:
         while reason is None:
+            if clock is not None:
+                clock.between_blocks(seen.now_ns)
             block = run_block(step, device=device, calls=calls, prepare=prepare, times=times)
             blocks.append(block)
             seen.blocks += 1
@@ -202,7 +208,8 @@ def take_samples(
         if len(blocks) < MIN_BLOCKS:
             raise
         reason, raised = "raised", error
-    return Sampled(blocks=tuple(blocks), stop_reason=reason, overhead=overhead, raised=raised)
+    readings = () if clock is None else clock.readings_ns
+    return Sampled(blocks=tuple(blocks), stop_reason=reason, overhead=overhead, raised=raised, chain_ns=readings)
 
 
 def _progress(stage: str, seen: Sampling, *, until_ns: int | None) -> Progress:

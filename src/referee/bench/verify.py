@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
+from referee.bench.core_clock import clock_ratio
 from referee.bench.follows import broken_figures
 from referee.bench.plan import MOST_BUDGET_NS, Plan
 from referee.errors import UserError
@@ -21,6 +22,9 @@ TOLERANCE_FRAC = 0.05
 
 _DOUBTFUL = ("disturbed", "not-steady", "few-samples", "drifting", "slow-calls")
 """Warnings under which a ratio that is somewhat off proves nothing."""
+
+_SAME_CLOCK_FRAC = 0.01
+"""A core whose clock differs by less than this is not worth a word."""
 
 FAR_FACTOR = 3.0
 """A ratio whose interval lies this many tolerances away is not reproduced even where the rerun was disturbed."""
@@ -118,7 +122,7 @@ def verify(
     )
     ratio, low, high = _ratio(saved, again)
     answer, why = _answer(saved, again, differing, ratio=ratio, low=low, high=high, tolerance_frac=tolerance_frac)
-    why += _code_words(saved.provenance, again.provenance)
+    why += _clock_words(saved, again, ratio=ratio) + _code_words(saved.provenance, again.provenance)
     return Verification(
         name=saved.name,
         answer=answer,
@@ -132,6 +136,7 @@ def verify(
         differences=differing,
         provenance=again.provenance,
         findings=again.findings,
+        core_clock_ratio=clock_ratio(saved, again),
     )
 
 
@@ -197,6 +202,15 @@ def _doubts(when: str, measurement: Measurement) -> list[str]:
     """What makes a ratio that is somewhat off prove nothing: ``disturbed then``, ``few-samples here``."""
     codes = dict.fromkeys(f.code for f in measurement.findings if f.severity == "warning" and f.code in _DOUBTFUL)
     return [f"{code} {when}" for code in codes]
+
+
+def _clock_words(saved: Measurement, again: Measurement, *, ratio: float | None) -> str:
+    """How much of the ratio is the core's clock, where it was read then and here?"""
+    slower = clock_ratio(saved, again)
+    if ratio is None or slower is None or abs(slower - 1) <= _SAME_CLOCK_FRAC:
+        return ""
+    word, share = ("slower", slower - 1) if slower > 1 else ("faster", 1 - slower)
+    return f"; the core itself ran {format_frac(share)} {word} here, at one clock the ratio is {ratio / slower:.3f}"
 
 
 def _code_words(then: Provenance, here: Provenance) -> str:

@@ -179,7 +179,20 @@ class FakeDevice:
 
 
 class FakeSync(FakeDevice):
-    """A device whose calls return when the work is done: the host pays for both parts."""
+    """A device whose calls return when the work is done: the host pays for both parts.
+
+    ``chain_work_ns`` is what the chain takes by which the core's clock is read (``None``: it has none to read).
+    """
+
+    chain_work_ns: int | None = None
+
+    def chain_ns(self) -> int | None:
+        """How long the chain takes now, with whatever slows the host down."""
+        if self.chain_work_ns is None:
+            return None
+        start_ns = self.clock.now_ns
+        self.clock.advance(self.chain_work_ns)
+        return self.clock.now_ns - start_ns
 
     def _issue(self, output: FakeOutput) -> None:
         self.clock.advance(output.device_ns)

@@ -44,6 +44,23 @@ class Warmup:
     """Calls before the series reached its final level (two for code that compiles and then records a graph)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CoreClock:
+    """How fast the core ran while the blocks were timed: what a fixed chain of dependent instructions took, in ns.
+
+    The chain follows the core's clock in ratio, so that two records can be held against each other at one clock:
+    divide each figure by its ``chain_ns``. That holds for what the core is busy with; what waits for memory does not
+    follow its clock.
+    """
+
+    chain_ns: float
+    """The lower quartile of the readings, as the floor is of the blocks."""
+    low_ns: float
+    """The lowest decile of the readings smoothed: the core at its fastest."""
+    high_ns: float
+    readings_ns: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Measurement(Shown):
     """A number with everything needed to believe it (schema ``referee.measurement/1``).
@@ -82,6 +99,8 @@ class Measurement(Shown):
     and transferring (``…_ns``), and how many compilations and executions there were. ``None`` where it keeps none."""
     flop: int | None = None
     """Floating-point operations of one call: matrix products, convolutions, attention. ``None`` where not watched."""
+    core_clock: CoreClock | None = None
+    """How fast the core ran meanwhile; ``None`` where the work runs elsewhere, or without a headline."""
     schema: str = "referee.measurement/1"
 
     def __post_init__(self) -> None:

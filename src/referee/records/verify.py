@@ -33,6 +33,8 @@ class Verification(Shown):
     differences: tuple[Difference, ...]
     provenance: Provenance
     findings: tuple[Finding, ...] = ()
+    core_clock_ratio: float | None = None
+    """What a fixed chain of instructions took, here / then: above 1 the core itself ran slower here."""
     schema: str = "referee.verify/1"
 
     def __repr__(self) -> str:

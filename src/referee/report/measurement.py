@@ -247,11 +247,22 @@ def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
             note=f"worth {format_number(measurement.n_eff)} independent ones; "
             f"{plural(measurement.blocks, 'block')} timed, {preempted}",
         ),
+        *_core_clock(measurement),
         *_memory(measurement),
         *_arithmetic(measurement),
         Fact(label="Stopped because", value=measurement.stop_reason),
         Fact(label="Clock", value=clock_name(measurement.provenance)),
     )
+
+
+def _core_clock(measurement: Measurement) -> tuple[Fact, ...]:
+    """How fast the core ran meanwhile, where that was read."""
+    clock = measurement.core_clock
+    if clock is None:
+        return ()
+    moved = format_frac(clock.high_ns / clock.low_ns - 1)
+    note = f"a fixed chain of instructions took {format_ns(clock.chain_ns)} between the blocks"
+    return (Fact(label="Core clock", value=f"within {moved}", note=note),)
 
 
 def _sample_words(measurement: Measurement) -> str:

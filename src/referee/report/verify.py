@@ -55,8 +55,18 @@ def _side_by_side(verification: Verification) -> tuple[Block, ...]:
     facts = (
         Fact(label="Time here / time saved", value=precise_ratio(verification.ratio), note=interval),
         Fact(label="Tolerance", value=f"±{format_frac(verification.tolerance_frac)}"),
+        *_at_one_clock(verification),
     )
     return Heading(text="Side by side"), Table(columns=columns, rows=rows), Facts(facts=facts)
+
+
+def _at_one_clock(verification: Verification) -> tuple[Fact, ...]:
+    """The ratio without what the core's own clock did to it."""
+    slower = verification.core_clock_ratio
+    if slower is None or verification.ratio is None:
+        return ()
+    note = f"a fixed chain of instructions took {precise_ratio(slower)} of its time then"
+    return (Fact(label="At one core clock", value=precise_ratio(verification.ratio / slower), note=note),)
 
 
 def _row(name: str, measurement: Measurement) -> tuple[str, ...]:

@@ -1,0 +1,155 @@
+"""A core whose clock moves takes everything along: the chain between the blocks tells by how much."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from referee.bench.core_clock import EVERY_NS, ClockReader, check_clock, clock_ratio, core_clock
+from referee.bench.follows import broken_figures
+from referee.bench.measure import measure
+from referee.bench.plan import Plan
+from referee.bench.verify import verify
+from referee.device.fake import FakeAsync, FakeSync
+from referee.device.noise import Preemption, Slowdown, VirtualClock
+from referee.device.registry import open_device
+from referee.records.measurement import CoreClock, Measurement
+from referee.records.schema import from_json, to_json
+from referee.report.compose import compose
+from referee.report.text import render_text
+from referee.units import NS_PER_MS, NS_PER_S
+
+CALL_NS = 20_000
+CHAIN_NS = 4_000
+PLAN = Plan(budget_ns=300 * NS_PER_MS, min_ns=200 * NS_PER_MS)
+
+
+def on_a_core(
+    *, percent: int = 100, from_ns: int = 0, preempted: bool = False, chain_ns: int = CHAIN_NS
+) -> Measurement:
+    """A step of 20 µs on a core that takes ``percent`` of its time from ``from_ns`` on."""
+    slowdowns = [Slowdown(start_ns=from_ns, end_ns=100 * NS_PER_S, percent=percent)] if percent != 100 else []
+    taken = Preemption.every(6 * NS_PER_MS, length_ns=4 * NS_PER_MS) if preempted else ()
+    device = FakeSync(clock=VirtualClock(slowdowns=slowdowns, preemptions=taken))
+    device.chain_work_ns = chain_ns
+    return measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN)
+
+
+def clock_of(found: Measurement) -> CoreClock:
+    assert found.core_clock is not None
+    return found.core_clock
+
+
+def codes(found: Measurement) -> set[str]:
+    return {finding.code for finding in found.findings}
+
+
+@given(percent=st.integers(50, 200))
+@settings(max_examples=20, deadline=None)
+def test_at_one_clock_the_figures_of_any_clock_are_the_same(percent: int) -> None:
+    slow, usual = on_a_core(percent=percent), on_a_core()
+    assert clock_of(slow).chain_ns == CHAIN_NS * percent // 100
+    assert slow.floor_ns is not None
+    assert usual.floor_ns is not None
+    assert slow.floor_ns == pytest.approx(usual.floor_ns * percent / 100, rel=1e-3)
+    assert slow.floor_ns / clock_of(slow).chain_ns == pytest.approx(usual.floor_ns / CHAIN_NS, rel=1e-3)
+    assert clock_ratio(usual, slow) == pytest.approx(percent / 100, rel=1e-3)
+
+
+def test_it_is_read_every_few_milliseconds_and_costs_the_step_nothing() -> None:
+    found = on_a_core()
+    assert found.median_ns == CALL_NS
+    calls = found.provenance.value("method.calls_per_block")
+    assert isinstance(calls, int)
+    timed_ns = sum(found.samples_ns) * calls
+    assert len(clock_of(found).readings_ns) == pytest.approx(timed_ns / EVERY_NS, rel=0.1)
+
+
+def test_preempted_readings_do_not_count() -> None:
+    assert clock_of(on_a_core(preempted=True)).chain_ns == CHAIN_NS
+
+
+@pytest.mark.parametrize(("percent", "told"), [(101, False), (104, True), (90, True)])
+def test_a_clock_that_moves_meanwhile_is_told(percent: int, told: bool) -> None:
+    found = on_a_core(percent=percent, from_ns=150 * NS_PER_MS)
+    assert ("core-clock-moved" in codes(found)) is told
+    clock = clock_of(found)
+    assert clock.high_ns / clock.low_ns == pytest.approx(max(percent / 100, 100 / percent), rel=1e-3)
+    # Both lower quartiles stand for the faster part of the time.
+    assert found.floor_ns is not None
+    assert found.floor_ns / clock.chain_ns == pytest.approx(CALL_NS / CHAIN_NS, rel=1e-3)
+
+
+def test_where_nothing_can_be_read_nothing_is_said() -> None:
+    device = FakeSync()
+    assert measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN).core_clock is None
+    queued = FakeAsync()
+    assert measure(lambda: queued.run(host_ns=1_000, device_ns=CALL_NS), device=queued, plan=PLAN).core_clock is None
+    assert core_clock((CHAIN_NS, CHAIN_NS)) is None
+    assert check_clock(None) == ()
+    assert clock_ratio(on_a_core(), replace(on_a_core(), core_clock=None)) is None
+
+
+def test_a_reader_is_asked_once_where_the_device_keeps_no_chain() -> None:
+    class Asked(FakeSync):
+        asked = 0
+
+        def chain_ns(self) -> int | None:
+            self.asked += 1
+            return None
+
+    device: Asked = Asked()
+    reader = ClockReader(device)
+    for now_ns in range(0, 10 * EVERY_NS, EVERY_NS):
+        reader.between_blocks(now_ns)
+    assert device.asked == 1
+    assert reader.readings_ns == ()
+
+
+def test_verify_says_what_is_left_at_one_clock() -> None:
+    saved, again = on_a_core(), on_a_core(percent=108)
+    found = verify(saved, again)
+    assert found.answer == "not-reproduced"  # the number is not the same; the reason is
+    assert "the core itself ran 8" in found.why
+    assert "at one clock the ratio is 1.000" in found.why
+    assert found.core_clock_ratio == pytest.approx(1.08, rel=1e-3)
+    assert "At one core clock" in render_text(compose(found), width=100, color=False)
+    same = verify(saved, on_a_core())
+    assert "core" not in same.why
+    assert same.core_clock_ratio == 1.0
+
+
+def test_a_faster_core_is_called_so() -> None:
+    assert "the core itself ran 10.0 % faster here" in verify(on_a_core(), on_a_core(percent=90)).why
+
+
+def test_readings_survive_saving_and_edited_ones_are_named() -> None:
+    found = on_a_core()
+    assert from_json(to_json(found)) == found
+    assert broken_figures(found) == ()
+    edited = replace(found, core_clock=replace(clock_of(found), chain_ns=3_000.0))
+    assert broken_figures(edited) == ("core_clock does not follow from its readings",)
+
+
+def test_an_older_record_without_it_is_read() -> None:
+    found = replace(on_a_core(), core_clock=None)
+    text = to_json(found).replace(b',\n "core_clock": null', b"")
+    assert b"core_clock" not in text
+    assert from_json(text) == found
+
+
+def test_the_report_shows_how_far_it_moved() -> None:
+    text = render_text(compose(on_a_core(percent=104, from_ns=150 * NS_PER_MS)), width=100, color=False)
+    assert "Core clock" in text
+    assert "within 4" in text
+
+
+def test_the_real_chain_takes_microseconds() -> None:
+    reader = ClockReader(open_device("cpu"))
+    reader.between_blocks(time.perf_counter_ns())
+    (taken_ns,) = reader.readings_ns
+    assert 500 < taken_ns < NS_PER_S
