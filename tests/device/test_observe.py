@@ -104,6 +104,22 @@ def test_written_inputs_are_a_finding_even_through_a_view() -> None:
     assert seen.output == "dict"
 
 
+@pytest.mark.parametrize("parameter", [True, False])
+def test_a_gradient_that_adds_up_at_a_tensor_held_by_itself_is_no_input(parameter: bool) -> None:
+    x, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    weight = torch.nn.Parameter(w.detach()) if parameter else w
+
+    def step() -> Any:
+        loss = (x @ weight).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    step()
+    seen = watch(step)
+    assert "inputs-mutated" not in codes(seen)
+    assert [spec.role for spec in seen.mutated] == ["gradient"]
+
+
 def test_all_zero_inputs_forbid_a_number() -> None:
     zeros, ones = torch.zeros(3, 3), torch.ones(3, 3)
     seen = watch(lambda: zeros @ zeros)

@@ -44,6 +44,9 @@ class Held:
             for parameter in module.parameters():
                 found[id(parameter)] = "parameter"
                 self._name_gradient(parameter, found)
+        for tensor in self.tensors:
+            if tensor.is_leaf and tensor.requires_grad:  # held by itself, its gradients add up unless they are dropped
+                self._name_gradient(tensor, found)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
