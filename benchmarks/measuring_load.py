@@ -6,8 +6,12 @@
 Each fresh process measures one operation with Referee's defaults, and after it with torch.utils.benchmark, timeit and
 pytest-benchmark. It lies where `referee bench` lies (always at the same addresses; `--layout random`: as the system
 draws them). The reference is the median of the quiet floors. States are taken in turn, and one operation behind the
-other, so that all states of an operation see the same few minutes: over a quarter of an hour this kind of machine
-drifts by one to two percent by itself.
+other, so that all states of an operation see the same few minutes.
+
+Each row is judged twice. In nanoseconds, as the clock on the wall says: there the processes also differ by how fast
+their core ran, which is the neighbours' doing on the same chip. And at one core clock: each figure is brought to the
+core clock that was the median of the quiet processes, by the chain of instructions that Referee reads between the
+blocks (`core_clock.chain_ns` of its record). The first table says how far the core clock itself lay apart.
 """
 
 from __future__ import annotations
@@ -76,6 +80,7 @@ def child(operation: str, *, layout: Literal["fixed", "random"]) -> None:
         json.dumps(
             {
                 "floor": found.floor_ns,
+                "chain": None if found.core_clock is None else found.core_clock.chain_ns,
                 "median": found.median_ns,
                 "codes": [finding.code for finding in found.findings],
                 "clean": sum(found.clean) / len(found.clean),
@@ -168,12 +173,34 @@ def run(store: Store, operations: list[str], states: list[str], options: argpars
 
 def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:
     """Errors against the quiet floor, state by state, each figure beside its limit."""
-    quiet = [one["floor"] for one in taken.get("quiet", []) if one["floor"]]
+    quiet = [one for one in taken.get("quiet", []) if one["floor"]]
     if not quiet:
         return
-    reference = median(quiet)
+    at_one = {
+        state: [_at_clock(one, median([q["chain"] for q in quiet])) for one in ones] for state, ones in taken.items()
+    }
+    clocks = [[state, len(ones), spread([one["chain"] for one in ones])] for state, ones in taken.items() if ones]
+    print_table(f"{operation}: how far the core's clock lay apart", ["state", "processes", "slowest/fastest"], clocks)
+    _table(f"{operation}, in nanoseconds", taken)
+    _table(f"{operation}, at one core clock", at_one)
+    reference = median([one["floor"] for one in quiet])
+    keys = ("floor", "median", "torch", "timeit", "pytest")
+    print_table(
+        f"{operation}: off the quiet floor in nanoseconds, median and worst",
+        ["state", "Referee floor", "Referee median", "torch Timer", "timeit", "pytest-benchmark"],
+        [[state, *(_off(ones, key, reference) for key in keys)] for state, ones in taken.items() if ones],
+    )
+
+
+def _at_clock(one: dict[str, Any], chain_ns: float) -> dict[str, Any]:
+    """The floor and the median of one process, as on a core that takes ``chain_ns`` for the chain."""
+    return {**one, **{key: one[key] and one[key] * chain_ns / one["chain"] for key in ("floor", "median")}}
+
+
+def _table(title: str, taken: dict[str, list[dict[str, Any]]]) -> None:
+    """Each figure beside its limit, against the median of the quiet floors."""
+    reference = median([one["floor"] for one in taken["quiet"] if one["floor"]])
     rows: list[list[object]] = []
-    others: list[list[object]] = []
     for state, results in taken.items():
         floors = [one["floor"] for one in results if one["floor"]]
         if not floors:
@@ -190,15 +217,7 @@ def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:
             [state, "  disturbed", f"{len(flagged)}", "", ""],
             [state, "longest answer s", wall, f"<= {MOST_WALL_S}", verdict(wall <= MOST_WALL_S)],
         ]
-        others.append(
-            [state, *(_off(results, key, reference) for key in ("floor", "median", "torch", "timeit", "pytest"))]
-        )
-    print_table(f"{operation}: quiet floor {reference:,.0f} ns", ["state", "what", "figure", "limit", "verdict"], rows)
-    print_table(
-        f"{operation}: off the quiet floor, median and worst",
-        ["state", "Referee floor", "Referee median", "torch Timer", "timeit", "pytest-benchmark"],
-        others,
-    )
+    print_table(f"{title}: quiet floor {reference:,.0f} ns", ["state", "what", "figure", "limit", "verdict"], rows)
 
 
 def _off(results: list[dict[str, Any]], key: str, reference: float) -> str:
