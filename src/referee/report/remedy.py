@@ -32,7 +32,7 @@ def _headline(report: RemedyReport) -> Headline:
     method = f"{tried} of {len(report.fixes)} fixes applied; outputs held against eager before anything was timed"
     context = (*context_lines(report.provenance), method)
     if not gained:
-        return Headline(figure="No fix paid", sentence=f"{tried} fixes were tried.", context=context, tone="warn")
+        return Headline(figure="No fix paid", sentence=_tried_words(report), context=context, tone="warn")
     best = gained[0]
     interval = ratio_range(best.ci_low, best.ci_high) or "not known"
     words = f"{best.title}: {precise_ratio(best.measured_ratio)}× the time, measured (interval {interval})."
@@ -43,6 +43,14 @@ def _headline(report: RemedyReport) -> Headline:
         context=context,
         tone="good",
     )
+
+
+def _tried_words(report: RemedyReport) -> str:
+    """How many fixes were tried, and of how many it stays open whether they pay."""
+    tried = [fix for fix in report.fixes if fix.applied]
+    unsettled = [fix.name for fix in tried if fix.outputs_match is not False and fix.answer in (None, "cannot-tell")]
+    counted = "No fix was tried" if not tried else "1 fix was tried" if len(tried) == 1 else f"{len(tried)} were tried"
+    return f"{counted}; of {', '.join(unsettled)} it cannot be told." if unsettled else f"{counted}."
 
 
 def _table(report: RemedyReport) -> tuple[Block, ...]:
