@@ -7,6 +7,7 @@ import pytest
 from referee.analysis.diagnose import diagnose
 from referee.analysis.trace_set import judge_set
 from referee.records.trace_report import TraceReport
+from referee.report.verdict import verdict_sentence
 from referee.trace.builder import TraceBuilder
 
 US = 1_000
@@ -178,3 +179,48 @@ def test_a_wait_does_not_hide_the_loader_behind_it(fetch_us: int) -> None:
     assert [step.value for step in behind] == shares
     (fetch,) = [remedy for remedy in report.remedies if remedy.attacks == "the data loader"]
     assert fetch.high_ns == pytest.approx(4 * fetch_us * US / 5, rel=0.02)
+
+
+def stretched(rows: dict[str, str] | None = None, *, compiled: bool = False) -> TraceReport:
+    """Five steps of ten small kernels; in each the host stands still for 10 ms, inside the given rows by kind."""
+    builder, at, number = TraceBuilder(), 0, 0
+    for step in range(5):
+        begun = at
+        for kind, name in (rows or {}).items():
+            builder.row(kind, name, at * US, 10_000 * US)
+        at += 10_000
+        for _ in range(10):
+            number += 1
+            name = f"triton_poi_fused_{step}" if compiled else "aten::add"
+            builder.op(name, at * US, 8 * US)
+            builder.launch("cudaLaunchKernel", (at + 1) * US, 5 * US, correlation=number)
+            builder.kernel("k", (at + 8) * US, 2 * US, correlation=number)
+            at += 10
+        builder.step(step, begun * US, (at - begun) * US)
+    return diagnose(builder.build())
+
+
+@pytest.mark.parametrize(
+    ("rows", "where"),
+    [
+        ({"python_function": "queue.py(154): get", "user_annotation": "fetch"}, "queue.py(154): get"),
+        ({"user_annotation": "fetch"}, "fetch"),
+        ({}, None),
+    ],
+)
+def test_a_pause_is_named_by_what_is_recorded_around_it(rows: dict[str, str], where: str | None) -> None:
+    report = stretched(rows)
+    assert report.verdict.regime == "mixed"
+    assert report.idle.host_starved.pause_ns == pytest.approx(4 * 10_000 * US, rel=0.02)
+    told = verdict_sentence(report.verdict, report)
+    assert (f"The host stands still in {where}:" in told) is (where is not None)
+    assert ("does not say why" in told) is (where is None)
+
+
+def test_first_time_costs_in_every_step_are_no_warm_up() -> None:
+    report = stretched(compiled=True)
+    assert report.verdict.regime == "cold"
+    assert any("no warm-up ends this" in step.so for step in report.verdict.evidence)
+    assert [remedy.attacks for remedy in report.remedies if "first-time" in remedy.attacks] == [
+        "first-time costs that recur"
+    ]

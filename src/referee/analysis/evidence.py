@@ -10,6 +10,7 @@ from statistics import median
 
 from referee.analysis.host_alone import host_evidence
 from referee.analysis.idle import sum_idle
+from referee.analysis.loss_evidence import behind_the_loss
 from referee.analysis.regime import (
     BUSY_FRAC,
     CLEAR_PER_OP_FRAC,
@@ -25,14 +26,6 @@ from referee.records.finding import CODES
 from referee.records.verdict import Evidence, Verdict
 from referee.units import format_count, format_frac, format_ns
 
-BEHIND_FRAC = 0.05
-"""A second cause behind the waits is worth a step of the evidence from this share of the window on."""
-_BEHIND = {
-    "loader": "the data loader",
-    "allocator": "the driver's allocator",
-    "one_off": "first-time work",
-    "pause": "pauses",
-}
 DEEP_QUEUE = 10
 """A median wait in the queue of this many median kernels means that the host is far ahead."""
 
@@ -160,26 +153,7 @@ def _timeline(study: Study) -> tuple[Evidence, ...]:
         if second.ns
         else f"{format_ns(first.ns)}; no other loss",
     )
-    return busy, largest, *_charged(study), *_behind_waits(study)
-
-
-def _behind_waits(study: Study) -> tuple[Evidence, ...]:
-    """What else the host did in the idle time that is given to waits, where waits lead."""
-    if study.shares.losses[0].name != "synchronised":
-        return ()
-    cause, ns = max(study.behind_waits.items(), key=lambda item: item[1])
-    if ns < BEHIND_FRAC * study.totals.window_ns:
-        return ()
-    name = _BEHIND[cause]
-    return (
-        Evidence(
-            name=f"timeline: behind these waits, {name}",
-            value=ns / study.totals.window_ns,
-            unit="frac",
-            threshold=format_frac(BEHIND_FRAC),
-            so=f"the waits and {name} make {format_ns(ns)} together: take away either, and that is gone",
-        ),
-    )
+    return busy, largest, *_charged(study), *behind_the_loss(study)
 
 
 def _charged(study: Study) -> tuple[Evidence, ...]:
@@ -272,6 +246,7 @@ def _would_change(study: Study, decision: Decision) -> str:
     if decision.regime == "cannot-tell":
         wanted = {
             "rows-before-launch": "a trace in which the clocks of host and device agree",
+            "rows-late": "a trace in which the clocks of host and device agree",
             "no-device-rows": "a trace recorded with device activity, on a machine that has a device",
             "lost-device-rows": "a trace in which the launches have their device rows",
             "truncated": "the whole file: it ends before the device rows that its launches should have",

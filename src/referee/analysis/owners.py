@@ -72,6 +72,21 @@ def longest_gaps(trace: Trace, gaps: Sequence[Gaps], *, most: int = MOST_GAPS) -
     )
 
 
+def pause_owners(trace: Trace, gaps: Sequence[Gaps]) -> list[tuple[str, int]]:
+    """What had the host while it stood still, the longest first, with the idle time in ns; nothing recorded counts for
+    nobody. The owner is the innermost Python frame, else operator, else annotation."""
+    idle_of: dict[str, int] = defaultdict(int)
+    for g in gaps:
+        paused = np.flatnonzero((g.pause_ns > 0) & (g.launch != NONE))
+        thread = trace.rows.thread[g.launch[paused]]
+        owners = owners_at(trace, thread, (g.start_ns[paused] + g.host_end_ns[paused]) // 2)
+        for owner, ns in zip(owners, g.pause_ns[paused].tolist(), strict=True):
+            name = owner.python or owner.operator or owner.annotation
+            if name is not None:
+                idle_of[name] += ns
+    return sorted(idle_of.items(), key=lambda item: (-item[1], item[0]))
+
+
 def sync_sites(trace: Trace, works: Sequence[Work], gaps: Sequence[Gaps]) -> tuple[SyncSite, ...]:
     """The places that wait for a device, by call and owner; most idle time behind them first, then longest waits."""
     rows = trace.rows

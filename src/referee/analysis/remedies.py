@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from referee.analysis.idle import sum_idle
+from referee.analysis.loss_evidence import recurs
 from referee.analysis.regime import NAMES_FRAC, decide
 from referee.analysis.study import Study
 from referee.graph.calls import named
@@ -179,7 +180,17 @@ def _hidden_collectives(study: Study, steps: int) -> Iterator[Remedy]:
 
 def _warm_first(study: Study, steps: int) -> Iterator[Remedy]:
     starved = study.idle.host_starved
-    if starved.one_off_ns:
+    if starved.one_off_ns and recurs(study):
+        yield _remedy(
+            "Find what is compiled or loaded anew in each step",
+            "first-time costs that recur",
+            "TORCH_LOGS=recompiles,graph_breaks python …; pad inputs to fixed shapes, mark_dynamic(tensor, 0), keep "
+            "counters and flags out of what is guarded",
+            high_ns=starved.one_off_ns,
+            steps=steps,
+            basis="idle behind stretches that look like loading, compilation or autotuning (a heuristic)",
+        )
+    elif starved.one_off_ns:
         yield _remedy(
             "Pay first-time costs before the loop, and measure after them",
             "first-time costs",

@@ -52,7 +52,8 @@ def verdict_sentence(verdict: Verdict, trace: TraceReport | None, *, of: str = "
     why = reason(verdict.undecided_because)
     text = f"{cause}: {share}" if share and ":" not in cause else f"{cause}{'; ' if share else ''}{share}"
     if why and verdict.regime == "mixed":
-        cause = next((words for name, words in _UNNAMED.items() if why.startswith(name) and " and " not in why), cause)
+        alone = next((words for name, words in _UNNAMED.items() if why.startswith(name) and " and " not in why), "")
+        cause = (_paused_in(verdict) or alone) if alone else cause
     if why:
         text = f"{cause}: {why}" if verdict.regime in ("cannot-tell", "mixed") else f"{text} ({why})"
     return sentence(text)
@@ -81,6 +82,15 @@ def _share(verdict: Verdict, trace: TraceReport | None, *, of: str) -> str:
     # The verdict went by more than these totals: rows set aside, allocations among the first-time costs, lost lead.
     return f"{format_frac(frac)} of {of} {words}"
 
+
+def _paused_in(verdict: Verdict) -> str:
+    """Where the host stands still, if the evidence says so."""
+    told = (step.name.partition(PAUSES_IN)[2] for step in verdict.evidence)
+    return next((f"The host stands still in {name}" for name in told if name), "")
+
+
+PAUSES_IN = "during most of these pauses, "
+"""What stands in the evidence before the row in which the host stood still."""
 
 _SAME_FRAC = 0.0005
 """Shares this near to each other read the same: a tenth of a per cent is shown."""
