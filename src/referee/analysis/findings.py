@@ -6,7 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from referee.analysis.regime import what_is_missing
+from referee.analysis.late_rows import lag_ns
+from referee.analysis.regime import rows_are_late, what_is_missing
 from referee.analysis.steps import lead_findings
 from referee.analysis.stray import stray_finding
 from referee.analysis.study import DETAILED_EVENTS, Study
@@ -27,6 +28,7 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
         *_calls_without_rows(study),
         *_unlinked(study),
         *_unseen(study),
+        *_late(study),
         *_unmatched_backward(study),
         *lead_findings(study.steps),
         *_left_out(study),
@@ -38,6 +40,25 @@ def _stray(study: Study) -> tuple[Finding, ...]:
         return ()
     rest_ns = study.judged.totals.window_ns
     return (stray_finding(study.trace, study.stray, window_ns=study.totals.window_ns, rest_ns=rest_ns),)
+
+
+def _late(study: Study) -> tuple[Finding, ...]:
+    if not rows_are_late(study.judged.shares):
+        return ()
+    late = [(lag, work) for work in study.judged.works if (lag := lag_ns(work)) is not None]
+    least_ns, work = max(late, key=lambda pair: pair[0])
+    idle_ns = study.judged.shares.late_ns
+    return (
+        Finding(
+            code="rows-late",
+            severity="warning",
+            message=f"Every row of device {work.device} starts {format_ns(least_ns)} or more after its launch, though "
+            f"it was idle for {format_ns(idle_ns)} with its next work launched: its clock is ahead of the host's by "
+            "about as much.",
+            evidence={"least_ns": least_ns, "idle_ns": idle_ns, "device": work.device},
+            hint="Queue delays and the causes of idle time are off by as much; durations and sums are not.",
+        ),
+    )
 
 
 def _left_out(study: Study) -> tuple[Finding, ...]:

@@ -41,6 +41,8 @@ def decide_by_clocks(shares: Shares) -> Decision:
     """The regime from the shares, unless clocks that disagree may have made up what names it."""
     if _clocks_decide(shares):
         return Decision(regime="cannot-tell", because="rows-before-launch")
+    if rows_are_late(shares):
+        return Decision(regime="cannot-tell", because="rows-late")
     return decide_by_shares(shares)
 
 
@@ -51,6 +53,11 @@ def _clocks_decide(shares: Shares) -> bool:
     if busy or first.frac < NAMES_FRAC:
         return False
     return first.ns - shares.doubtful_ns < NAMES_FRAC * shares.window_ns
+
+
+def rows_are_late(shares: Shares) -> bool:
+    """Whether more idle time is owed to a clock that is ahead than to any loss, and enough of it to name one."""
+    return shares.late_ns >= max(NAMES_FRAC * shares.window_ns, shares.losses[0].ns, 1)
 
 
 def what_is_missing(trace: Trace, totals: Totals) -> str | None:

@@ -39,6 +39,8 @@ class Shares:
     """Idle time before rows that have no launch in the file."""
     doubtful_ns: int = 0
     """Idle time whose ends lie no better than the clocks agree: rows beside it start before their launch."""
+    late_ns: int = 0
+    """Idle time before rows that were launched by then, on a device whose rows are all late by the same time."""
 
     def frac(self, name: str) -> float:
         """The share of one loss."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from referee.analysis.behind_waits import behind_waits
 from referee.analysis.critical import critical_path
 from referee.analysis.idle import Gaps, find_gaps, sum_idle
 from referee.analysis.kernels import top_kernels
+from referee.analysis.late_rows import late_ns
 from referee.analysis.law import apply_law
 from referee.analysis.lead import charge_latency, charge_waits, most_owed_ns
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
 from referee.analysis.queue import queue_delay
-from referee.analysis.regime import decide_by_shares, is_settled, what_is_missing
+from referee.analysis.regime import decide_by_shares, is_settled, rows_are_late, what_is_missing
 from referee.analysis.roofline import Roofline, roofline
 from referee.analysis.shares import Shares, share_out
 from referee.analysis.step_regimes import with_regimes
@@ -115,7 +117,8 @@ class Study:
         return by_causes if same else charged
 
     def _share_out(self, gaps: tuple[Gaps, ...]) -> Shares:
-        return share_out(self.trace, gaps, totals=self.totals, idle=sum_idle(gaps), timeline=self.timeline)
+        shares = share_out(self.trace, gaps, totals=self.totals, idle=sum_idle(gaps), timeline=self.timeline)
+        return replace(shares, late_ns=late_ns(self.works, self.gaps))
 
     @cached_property
     def queue(self) -> QueueDelay:
@@ -135,7 +138,7 @@ class Study:
             self.works,
             self.charged,
             step_reports(self.trace, self.works),
-            decided=what_is_missing(self.trace, self.totals) is None,
+            decided=what_is_missing(self.trace, self.totals) is None and not rows_are_late(self.shares),
             allocator_recurs=self.shares.allocator_recurs,
         )
 
