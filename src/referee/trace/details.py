@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from referee.errors import RefereeError
-from referee.trace.backward import FLOW, BackwardLinks, link_backward
+from referee.trace.backward import FLOW, BackwardLinks, FlowEvent, link_backward
 from referee.trace.blob import Blob
 from referee.trace.columns import NONE, IntColumn, RowNumbers, Trace
 from referee.trace.document import find_opening
@@ -42,6 +42,8 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     sync_kind: Any = msgspec.field(default=None, name="cuda_sync_kind")
     waits_for: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
     waits_for_stream: Any = msgspec.field(default=None, name="wait_on_stream")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    group_name: Any = msgspec.field(default=None, name="Process Group Name")
     memory_bytes: Any = msgspec.field(default=None, name="Bytes")
     allocated: Any = msgspec.field(default=None, name="Total Allocated")
     reserved: Any = msgspec.field(default=None, name="Total Reserved")
@@ -127,6 +129,8 @@ class Details:
     """Synchronisation row of a device → its kind, the correlation id of the event record that it waits for, and that
     event's stream; :data:`NONE` where not stated."""
     memory: Memory
+    groups: dict[int, str]
+    """Collective row → the process group that it runs in: its ranks as the file lists them, else its name."""
     backward: BackwardLinks
     """Which backward operator belongs to which forward one."""
 
@@ -162,8 +166,14 @@ def read_details(trace: Trace) -> Details:
             if a.sync_kind is not None
         },
         memory=_memory(instants, base_ns=trace.base_ns),
+        groups={row: str(group) for row, a in by_row.items() if (group := a.group_ranks or a.group_name)},
         backward=link_backward(trace, stated=sequence, flows=flows),
     )
+
+
+def flows_of(trace: Trace) -> list[FlowEvent]:
+    """The ends of the arrows in the file of ``trace`` that lead to other places than gradients."""
+    return [event for _, event in _events(trace.source) if event.ph in ("s", "f") and event.cat != FLOW]
 
 
 _READ: weakref.WeakKeyDictionary[Trace, Details] = weakref.WeakKeyDictionary()

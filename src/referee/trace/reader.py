@@ -61,8 +61,19 @@ def read_trace(
         found = _read(packed.unpack(), source=source, lean=lean, provenance=provenance, meanwhile=meanwhile)
         if entry is not None and not entry.unchanged(packed.blob):
             entry = None
-    trace = found.finish(provenance) if isinstance(found, Gathering) else found
+    trace = _linked(found.finish(provenance)) if isinstance(found, Gathering) else found
     return _told(trace if entry is None else entry.keep(trace))
+
+
+def _linked(trace: Trace) -> Trace:
+    """The trace, tied by its arrows where its device rows carry no ids."""
+    from referee.trace.flows import link_by_flows, may_need_flows
+
+    if not may_need_flows(trace):
+        return trace
+    from referee.trace.details import flows_of
+
+    return link_by_flows(trace, flows_of(trace))
 
 
 def _told(trace: Trace) -> Trace:
