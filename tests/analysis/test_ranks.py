@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from referee.records.trace_report import RankJob, TraceSet
 from referee.report.trace_set import compose_trace_set
 from referee.trace.builder import TraceBuilder
 from referee.trace.columns import Trace
+from referee.trace.reader import read_trace
 
 US = 1_000
 STEPS = 4
@@ -165,3 +167,36 @@ def test_a_host_that_runs_ahead_does_not_make_the_waiting_more_than_all_there_is
     assert (early.waited_ns, late.waited_ns) == (STEPS * 400 * US, 0)
     assert early.waited_frac == pytest.approx(400 / 900)
     assert (early.step_ns, late.step_ns) == (900 * US, 900 * US)
+
+
+def of_groups(number: int, folder: Path, *, alone_us: int) -> Trace:
+    """One of four ranks in pairs: each step meets its partner, the later of the two 300 µs after the earlier.
+
+    The first pair computes for 100 and 400 µs, the second for 1,000 and 1,300: it is late to nobody but itself.
+    """
+    pair = [0, 1] if number < 2 else [2, 3]
+    builder = TraceBuilder().metadata(distributedInfo={"rank": number, "world_size": 4})
+    for step in range(STEPS):
+        at = (step + 1) * 2_000
+        builder.step(step, at * US, 2_000 * US)
+        builder.launch("cudaLaunchKernelExC", at * US, 5 * US, correlation=step + 1)
+        meet_us = 400 if number < 2 else 1_300
+        begins = at + alone_us
+        group = {"Process Group Name": str(pair[0]), "Process Group Ranks": str(pair)}
+        dur = at + meet_us + 50 - begins
+        builder.kernel("ncclDevKernel_AllReduce", begins * US, dur * US, correlation=step + 1, **group)
+    path = folder / f"rank{number}.json"
+    path.write_bytes(builder.to_json())
+    return read_trace(path)
+
+
+def test_collectives_of_different_groups_are_not_held_against_each_other(tmp_path: Path) -> None:
+    alone_us = (100, 400, 1_000, 1_300)
+    _, job = together(*(of_groups(number, tmp_path, alone_us=us) for number, us in enumerate(alone_us)))
+    assert (job.collectives, job.unmatched_collectives) == (2 * STEPS, 0)
+    assert [share.waited_ns for share in job.ranks] == [STEPS * 300 * US, 0, STEPS * 300 * US, 0]
+    assert [share.last for share in job.ranks] == [0, STEPS, 0, STEPS]
+    # A rank whose partner is not here waits for nobody that can be seen.
+    _, half = together(*(of_groups(number, tmp_path, alone_us=alone_us[number]) for number in (0, 1, 3)))
+    assert [share.waited_ns for share in half.ranks] == [STEPS * 300 * US, 0, 0]
+    assert (half.collectives, half.unmatched_collectives) == (STEPS, STEPS)

@@ -16,10 +16,12 @@ from statistics import median
 import numpy as np
 
 from referee.analysis.kernels import is_collective
+from referee.analysis.study import DETAILED_EVENTS
 from referee.graph.calls import named
 from referee.records.finding import Finding
 from referee.records.trace_report import RankJob, RankShare
 from referee.trace.columns import DEVICE_KINDS, NONE, IntColumn, Kind, RowNumbers, Trace
+from referee.trace.details import details_of
 from referee.trace.steps import step_of
 from referee.units import format_frac
 
@@ -39,8 +41,10 @@ class _Call:
     """It was under way when the profiler stopped: its start is exact, its duration too short."""
 
 
-_Key = tuple[int, str, int]
-"""Which collective: number of the step, name, how many of that name came before in the step."""
+_Key = tuple[str, int, str, int]
+"""Which collective: its process group (empty if not known), number of the step, name, how many of that name came before
+in the step."""
+_RANKS = re.compile(r"\[\s*\d+(?:\s*,\s*\d+)*\s*\]")
 
 
 def rank_of(trace: Trace) -> int | None:
@@ -58,18 +62,24 @@ def judge_ranks(traces: Sequence[Trace]) -> RankJob | None:
     by_rank = dict(sorted(by_rank.items()))
     calls = {rank: dict(_calls(trace)) for rank, trace in by_rank.items()}
     error_ns = _clock_error_ns(by_rank.values())
-    matched = sorted(set.intersection(*(set(found) for found in calls.values())))
-    cut = {key for key in matched if any(found[key].cut for found in calls.values())}
+    matched = _matched(calls)
+    cut = {key for key, members in matched.items() if any(calls[rank][key].cut for rank in members)}
     shared = [key for key in matched if error_ns is not None or key not in cut]
     waited: Counter[int] = Counter()
     last: Counter[int] = Counter()
     for key in shared:
-        waits, late = _waits({rank: found[key] for rank, found in calls.items()}, error_ns=error_ns)
+        waits, late = _waits({rank: calls[rank][key] for rank in matched[key]}, error_ns=error_ns)
         waited.update(waits)
         last.update([late] if late is not None else [])
     world = next((size for trace in by_rank.values() if (size := _world_size(trace)) is not None), None)
     shares = tuple(
-        _share(rank, trace, calls=[calls[rank][key] for key in shared], waited_ns=waited[rank], last=last[rank])
+        _share(
+            rank,
+            trace,
+            calls=[calls[rank][key] for key in shared if rank in matched[key]],
+            waited_ns=waited[rank],
+            last=last[rank],
+        )
         for rank, trace in by_rank.items()
     )
     late = last.most_common(1)[0][0] if last and last.most_common(1)[0][1] > _OFTEN_FRAC * len(shared) else None
@@ -84,6 +94,31 @@ def judge_ranks(traces: Sequence[Trace]) -> RankJob | None:
         cut_collectives=len(cut),
         unmatched_collectives=len(set().union(*calls.values())) - len(matched),
     )
+
+
+def _matched(calls: Mapping[int, Mapping[_Key, _Call]]) -> dict[_Key, tuple[int, ...]]:
+    """The collectives that are there in every rank that took part in them, of several such ranks, with these ranks.
+
+    Where no process group is known, all ranks take part. A group that does not list its ranks is that of the ranks
+    that have any collective in it.
+    """
+    has: defaultdict[str, set[int]] = defaultdict(set)
+    for rank, found in calls.items():
+        for group, *_ in found:
+            has[group].add(rank)
+    members = {group: _members(group, seen=seen, here=set(calls)) for group, seen in has.items()}
+    asked = {key: members[key[0]] for key in sorted(set().union(*calls.values()))}
+    return {
+        key: tuple(sorted(ranks))
+        for key, ranks in asked.items()
+        if len(ranks) > 1 and all(key in calls[rank] for rank in ranks)
+    }
+
+
+def _members(group: str, *, seen: set[int], here: set[int]) -> set[int]:
+    if not group:
+        return here
+    return {int(rank) for rank in re.findall(r"\d+", group)} & here if _RANKS.fullmatch(group) else seen
 
 
 def rank_findings(job: RankJob) -> tuple[Finding, ...]:
@@ -137,13 +172,14 @@ def _calls(trace: Trace) -> Iterator[tuple[_Key, _Call]]:
         # The end of one that was under way when the profiler stopped is there, behind the last step.
         end_ns = trace.steps[-1].end_ns if trace.steps else None
     begins = np.array([step.start_ns for step in trace.steps], np.int64)
-    seen: defaultdict[tuple[int, str], int] = defaultdict(int)
+    groups = details_of(trace).groups if found.size and trace.events <= DETAILED_EVENTS else {}
+    seen: defaultdict[tuple[str, int, str], int] = defaultdict(int)
     origin_ns = _origin_ns(trace)
     steps = np.searchsorted(begins, _issued_ns(trace, found), side="right")
     for row, step in zip(found.tolist(), steps.tolist(), strict=True):
         start_ns, stop_ns = int(rows.start_ns[row]), int(rows.end_ns[row])
         cut = end_ns is not None and stop_ns > end_ns
-        place = (step, trace.name_of(row))
+        place = (groups.get(row, ""), step, trace.name_of(row))
         yield (*place, seen[place]), _Call(start_ns=origin_ns + start_ns, duration_ns=stop_ns - start_ns, cut=cut)
         seen[place] += 1
 
