@@ -273,7 +273,15 @@ def test_the_reason_of_a_pair_is_its_sides_own() -> None:
     assert why_forbidden("a", "b", [fault("a")]) == "a is zero"
 
 
-@pytest.mark.parametrize(("key", "words"), [("nonsense.key", "Known are dtype"), ("switches.tf32", "tf32_matmul")])
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("nonsense.key", "All keys stand under `provenance` in any record"),
+        ("switches.tf32", "Did you mean switches.tf32_matmul or switches.tf32_cudnn"),
+        ("Threads", "Did you mean chip.threads?"),
+        ("software.pytorch", "software.torch"),
+    ],
+)
 def test_a_key_that_nothing_states_cannot_be_ignored(
     sides: Path, capsys: pytest.CaptureFixture[str], key: str, words: str
 ) -> None:
@@ -281,5 +289,6 @@ def test_a_key_that_nothing_states_cannot_be_ignored(
     told = capsys.readouterr().err
     assert key in told
     assert words in told
+    assert len(told) < 400  # the list of all keys would be 1,300 characters
     with pytest.raises(OptionError, match="no provenance key"):
         referee.compare(torch.neg, torch.neg, args=(torch.ones(4),), budget="20ms", ignoring=[key])

@@ -18,6 +18,12 @@ NOT_READ = "not read"
 """The value of a key that could not be read on the machine that measured."""
 
 _NO_ACCELERATOR = "none, the CPU alone"
+
+_MOST_NEAR = 3
+"""Keys named as near to one that is none."""
+
+_SHORTEST = 3
+"""A name of fewer letters lies within too many others."""
 """What a difference says of the side on which no accelerator took part."""
 
 Section = Literal["chip", "accelerator", "method", "software", "switches", "machine_state"]
@@ -222,20 +228,31 @@ class Difference:
 def check_keys(paths: Iterable[str]) -> None:
     """Refuse what is neither a key nor a section of keys.
 
-    Raises :class:`~referee.errors.OptionError`, with the key that may be meant.
+    Raises :class:`~referee.errors.OptionError`, with the keys that may be meant and where all of them stand.
     """
     known = ("dtype", "shapes", *SECTIONS, *REGISTRY)
     for path in paths:
         if path in known:
             continue
-        by_name = [key for key in known if key.rpartition(".")[2] == path.rpartition(".")[2]]
-        close = by_name or get_close_matches(path, known, n=3)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"Known are {', '.join(_must_match())}."
-        raise OptionError(f"{path} is no provenance key, so it cannot be ignored.", hint=hint)
+        near = _near(path, known)
+        meant = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise OptionError(
+            f"{path} is no provenance key, so it cannot be ignored.",
+            hint=f"{meant}All keys stand under `provenance` in any record (--json PATH), in the sections "
+            f"{', '.join(SECTIONS)}.",
+        )
 
 
-def _must_match() -> list[str]:
-    return ["dtype", "shapes", *(path for path, key in REGISTRY.items() if key.must_match)]
+def _near(path: str, known: Collection[str]) -> list[str]:
+    """The keys that may be meant by ``path``: of the same name, with its name in theirs, or spelt nearly like it."""
+    name = path.rpartition(".")[2].casefold()
+    names = {key: key.rpartition(".")[2] for key in known}
+    same = [key for key in known if names[key] == name]
+    within = [key for key in known if len(name) >= _SHORTEST and name in names[key]]
+    spelt = get_close_matches(path, known, n=_MOST_NEAR)
+    alike = get_close_matches(name, names.values(), n=_MOST_NEAR)
+    by_name = [key for close in alike for key in known if names[key] == close]
+    return list(dict.fromkeys(same or (*within, *spelt, *by_name)))[:_MOST_NEAR]
 
 
 def differences(a: Provenance, b: Provenance, *, ignoring: Collection[str] = ()) -> tuple[Difference, ...]:
