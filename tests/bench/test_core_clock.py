@@ -13,11 +13,12 @@ from referee.bench.core_clock import EVERY_NS, ClockReader, check_clock, clock_r
 from referee.bench.follows import broken_figures
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
+from referee.bench.sweep import Built, sweep
 from referee.bench.verify import verify
 from referee.device.fake import FakeAsync, FakeSync
 from referee.device.noise import Preemption, Slowdown, VirtualClock
 from referee.device.registry import open_device
-from referee.records.measurement import CoreClock, Measurement
+from referee.records.measurement import CoreClock, Measurement, Sweep
 from referee.records.schema import from_json, to_json
 from referee.report.compose import compose
 from referee.report.text import render_text
@@ -153,3 +154,21 @@ def test_the_real_chain_takes_microseconds() -> None:
     reader.between_blocks(time.perf_counter_ns())
     (taken_ns,) = reader.readings_ns
     assert 500 < taken_ns < NS_PER_S
+
+
+def test_points_of_a_sweep_measured_at_different_clocks_are_told() -> None:
+    slowed = [Slowdown(start_ns=500 * NS_PER_MS, end_ns=100 * NS_PER_S, percent=105)]
+
+    def swept(clock: VirtualClock) -> Sweep:
+        device = FakeSync(clock=clock)
+        device.chain_work_ns = CHAIN_NS
+
+        def build(size: int) -> Built:
+            return Built(step=lambda: device.run(host_ns=CALL_NS * size), items_per_call=size)
+
+        return sweep(build, parameter="batch_size", values=[1, 2, 4, 8], device=device, plan=PLAN)
+
+    (told,) = [f for f in swept(VirtualClock(slowdowns=slowed)).findings if f.code == "core-clock-moved"]
+    assert told.evidence["ratio"] == pytest.approx(1.05, rel=1e-3)
+    assert "5.0 % apart between the points: at step [batch_size=8]" in told.message
+    assert not [f for f in swept(VirtualClock()).findings if f.code == "core-clock-moved"]

@@ -9,6 +9,7 @@ In one process, over 345 seconds, a tiny add varied by 1.7 % (standard deviation
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -111,6 +112,32 @@ def check_clock(clock: CoreClock | None) -> tuple[Finding, ...]:
             },
             hint="The step's times moved with it. Turbo turned off, or the governor performance, holds it still; "
             "runs can be held against each other at one clock by core_clock.chain_ns of their records.",
+        ),
+    )
+
+
+def check_clock_between(taken: Sequence[Measurement]) -> tuple[Finding, ...]:
+    """Did the core run at another clock for one measurement than for the next, of those that are held together?"""
+    read = [(found.core_clock.chain_ns, found.name) for found in taken if found.core_clock is not None]
+    if len(read) < 2 or max(read)[0] / min(read)[0] <= MOVED_RATIO:
+        return ()
+    (fast_ns, fast), (slow_ns, slow) = min(read), max(read)
+    apart = format_frac(slow_ns / fast_ns - 1)
+    return (
+        Finding(
+            code="core-clock-moved",
+            severity="info",
+            message=f"The core's clock lay {apart} apart between the points: at {slow} a fixed chain of instructions "
+            f"took {format_ns(slow_ns)}, at {fast} {format_ns(fast_ns)}.",
+            evidence={
+                "chain_low_ns": fast_ns,
+                "chain_high_ns": slow_ns,
+                "ratio": slow_ns / fast_ns,
+                "threshold": MOVED_RATIO,
+                "readings": len(read),
+            },
+            hint=f"Differences of less than {apart} between points may be the clock's. Turbo turned off, or the "
+            "governor performance, holds it still.",
         ),
     )
 

@@ -8,6 +8,7 @@ from math import inf
 from numbers import Real
 from typing import Any
 
+from referee.bench.core_clock import check_clock_between
 from referee.bench.measure import Seen, describe_error, measure
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.warmup import FirstCall
@@ -268,6 +269,7 @@ def _findings(
         known = [(point.value, point.median_ns) for point in points if point.median_ns is not None]
         findings += check_flat([value for value, _ in known], [ns for _, ns in known], parameter=parameter)
     findings += _other_switches(points, parameter=parameter)
+    findings += check_clock_between([point.measurement for point in points])
     if interrupted:
         findings.append(
             Finding(
