@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from referee.bench.loop import cutting, issue, keeps_outputs
 from referee.device.lazy import LazyDevice
 from referee.device.observe import observe
 from referee.device.registry import open_device
@@ -110,6 +111,43 @@ def test_the_cpu_device_awaits_lazy_outputs_too(device: LazyDevice, matrix: Any)
     before = graphs_run()
     open_device("cpu").settle([output])
     assert graphs_run() == before + 1
+
+
+def test_equal_calls_of_several_operators_each_run_when_they_are_handed_over(device: LazyDevice, matrix: Any) -> None:
+    """Recorded together they would be one computation but for the last operator."""
+
+    def step() -> Any:
+        return (matrix @ matrix).relu().sum()
+
+    graphs, outputs = graphs_run(), synced()
+    device.settle(issue(step, 5, keep=keeps_outputs(device), cut=cutting(device)))
+    assert (graphs_run() - graphs, synced() - outputs) == (5, 5)
+
+
+def test_calls_without_inputs_each_run_when_they_are_handed_over(device: LazyDevice) -> None:
+    def step() -> Any:
+        return torch.ones(24, 24, device="lazy") @ torch.ones(24, 24, device="lazy")
+
+    before = synced()
+    device.settle(issue(step, 5, keep=keeps_outputs(device), cut=cutting(device)))
+    assert synced() - before == 5
+
+
+def test_gradients_run_with_the_call_that_is_handed_over(device: LazyDevice, matrix: Any) -> None:
+    weight = torch.nn.Parameter(matrix.detach().clone())
+    device.settle(weight)
+
+    def step() -> Any:
+        weight.grad = None
+        loss = (matrix @ weight).square().mean()
+        loss.backward()
+        return loss
+
+    seen = observe(step, device)
+    assert seen.backward
+    before = synced()
+    device.settle(issue(step, 3, keep=keeps_outputs(device), cut=cutting(device)))
+    assert synced() - before >= 2 * 3, "loss and gradient of each call"
 
 
 def test_a_training_step_is_settled_whole_and_compiled_once() -> None:

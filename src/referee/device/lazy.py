@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from referee.device.barrier import wait_for
+from referee.device.barrier import materialise, wait_for
 from referee.device.host import HostClocked
 from referee.device.protocol import Settling
+from referee.device.settle import find_leaves
 from referee.errors import DeviceMissing
 from referee.records.finding import Scalar
 
@@ -25,6 +26,10 @@ class LazyDevice(HostClocked):
     the view leaves the inner one recorded, and its graph grows, and is compiled anew, from call to call. So after
     :meth:`note_writes` every settle materialises everything that is recorded and still held. A recorded result that
     nobody holds any longer never runs.
+
+    Recorded together, equal calls are computed once but for their last operator, and calls that differ are one graph
+    that nobody's program has: so a loop hands each call's graph over (:meth:`hand_over`), as ``mark_step`` does behind
+    each step. It is run before that returns, and the cost of handing over, some 10 µs a call, is in the time.
     """
 
     settling = Settling.LAZY
@@ -56,6 +61,15 @@ class LazyDevice(HostClocked):
         """A step writes to ``tensors`` in place: from now on every settle materialises whatever is recorded."""
         if any(tensor.device.type == "lazy" for tensor in tensors):
             self.settles_everything = True
+
+    def hand_over(self, outputs: object) -> None:
+        """Cut the graph of ``outputs`` and run it, as a user's ``mark_step`` does."""
+        if self.settles_everything:
+            self._torch._lazy.mark_step(wait=False)
+            return
+        tensors = [tensor for tensor in find_leaves(outputs, self._torch.Tensor) if tensor.device.type == "lazy"]
+        if tensors:
+            materialise(tensors)
 
     def settle(self, outputs: object = None) -> None:
         """Materialise ``outputs`` (``None``, or after noted writes: everything recorded and held), then wait."""
