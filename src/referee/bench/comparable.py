@@ -17,7 +17,7 @@ from referee.bench.loop import run_block
 from referee.bench.plan import Plan, ProgressCallback
 from referee.bench.proof import proof_findings, prove, proving_steps
 from referee.bench.sides import Candidate, Ready, prepare
-from referee.bench.waiting import read_occupied, waited_frac
+from referee.bench.waiting import Waited, read_occupied, waited_between
 from referee.bench.warmup import is_compilation, moved_counters
 from referee.device.protocol import Device
 from referee.device.provenance import MachineMark
@@ -105,8 +105,8 @@ def _faults(side: Ready, *, plan: Plan) -> tuple[Finding, ...]:
         return ()
 
 
-def _watch_waiting(side: Ready) -> float | None:
-    """The share of its time in which a side waits, in blocks of its own before the others come between them."""
+def _watch_waiting(side: Ready) -> Waited | None:
+    """What of its time a side waits, in blocks of its own before the others come between them."""
     device = side.device
     before = read_occupied(device)
     if before is None:
@@ -115,7 +115,7 @@ def _watch_waiting(side: Ready) -> float | None:
     while True:
         run_block(side.candidate.step, device=device, calls=side.calls)
         if device.now_ns() >= until_ns:
-            return waited_frac(before, read_occupied(device))
+            return waited_between(before, read_occupied(device))
 
 
 def what_differs(a: Provenance, b: Provenance, *, ignoring: Collection[str]) -> tuple[Difference, ...]:

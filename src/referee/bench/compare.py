@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Literal
 
-from referee.bench.beside import busy_beside, check_beside
+from referee.bench.beside import busiest, busy_beside, check_beside
 from referee.bench.comparable import (
     check_layouts,
     check_outputs,
@@ -108,7 +108,8 @@ def compare(
     check_keys(ignoring)
     mark = mark_machine()
     with quiet_collector():
-        busy = max(busy_beside(side.device or device) for side in candidates)
+        unmet = None if candidates[0].first is None else candidates[0].first.children_frac
+        busy = busiest(busy_beside(side.device or device, children=unmet) for side in candidates)
         ready = make_ready(candidates, device=device, plan=plan, before=mark, progress=progress)
         differing = [what_differs(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
         quads = _Quads(pairs=[[] for _ in ready[1:]])
@@ -120,7 +121,7 @@ def compare(
             with kept_state():
                 _take_quads(ready, quads, device=device, plan=plan, progress=progress)
         moved = [moved_counters(then, each.counters()) for then, each in zip(before, devices, strict=True)]
-    findings += check_beside(busy, max(busy_beside(each) for each in devices))
+    findings += check_beside(busy, busiest(busy_beside(each) for each in devices))
     # Some counts are of the process: moved by the same, they are told once.
     findings += check_counters({name: by for each in moved for name, by in each.items()})
     for side in ready:

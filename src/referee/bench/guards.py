@@ -13,6 +13,7 @@ from referee.bench.sampling import (
     enough_clean,
     stolen_frac,
 )
+from referee.bench.waiting import WAITING_FRAC, Waited
 from referee.bench.warmup import WarmedUp, is_compilation
 from referee.device.protocol import Device, Settling
 from referee.records.estimate import Estimate
@@ -39,8 +40,8 @@ WIDE_FRAC = 0.02
 
 HOST_BOUND_FRAC = 0.9
 
-WAITING_FRAC = 0.24
-"""From this share on, waiting is a loss that can name the regime, as in a trace."""
+CHILDREN_FRAC = 0.05
+"""Child processes that use less of a processor than this compute nothing to speak of."""
 
 OVERRUN = 1.5
 """More than this many times the budget is told."""
@@ -277,23 +278,42 @@ def check_executions(stages: Mapping[str, float] | None) -> tuple[Finding, ...]:
     )
 
 
-def check_waiting(waited: float | None, *, compared: bool = False) -> tuple[Finding, ...]:
+def check_waiting(waited: Waited | None, *, compared: bool = False) -> tuple[Finding, ...]:
     """Does the step wait instead of computing? Then the time is not this processor's, and grows with nothing here.
 
     ``compared``: it is one side of a comparison, whose ratio holds the waiting too.
     """
-    if waited is None or waited < WAITING_FRAC:
+    if waited is None:
         return ()
+    children = waited.children_frac
+    if not waited.much:
+        return () if children < CHILDREN_FRAC else (_children_compute(children),)
     ratio = " The ratio is of the waiting as well as of the computing." if compared else ""
+    cause = (
+        f"the step waits for child processes, which used {format_frac(children)} of a processor meanwhile."
+        if children >= CHILDREN_FRAC
+        else "the step sleeps, or waits for input, a lock or another process."
+    )
     return (
         Finding(
             code="host-waits",
             severity="warning",
-            message=f"During {format_frac(waited)} of the time this process neither computed nor wanted a processor: "
-            f"the step sleeps, or waits for input, a lock or another process.{ratio}",
-            evidence={"waited_frac": waited, "limit_frac": WAITING_FRAC},
+            message=f"During {format_frac(waited.frac)} of the time this process neither computed nor wanted a "
+            f"processor: {cause}{ratio}",
+            evidence={"waited_frac": waited.frac, "limit_frac": WAITING_FRAC, "children_frac": children},
             hint="`referee profile` shows the line that waits (--stacks).",
         ),
+    )
+
+
+def _children_compute(frac: float) -> Finding:
+    return Finding(
+        code="children-compute",
+        severity="info",
+        message=f"Child processes used {format_frac(frac)} of a processor during the timed blocks, and this process "
+        "did not wait for them to speak of: the number is the time until a call returns, beside their work.",
+        evidence={"children_frac": frac, "limit_frac": CHILDREN_FRAC},
+        hint="If a call's result comes from them, wait for it in the step: future.result(), queue.get().",
     )
 
 

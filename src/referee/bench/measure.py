@@ -34,7 +34,7 @@ from referee.bench.settling import settle_words
 from referee.bench.stopping import CUT_SHORT, rules_of
 from referee.bench.unrun import check_unrun
 from referee.bench.variation import check_variation, varies
-from referee.bench.waiting import read_occupied, waited_frac
+from referee.bench.waiting import Waited, read_occupied, waited_between
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
 from referee.bench.work import check_work, known_flop
 from referee.device.protocol import Device, Settling, TellsStages
@@ -78,8 +78,8 @@ class _Timed:
     side: SideClocks
     moved: dict[str, int]
     stages: dict[str, float] | None
-    waited: float | None = None
-    """The share of the headline's blocks in which this process neither computed nor waited for a processor."""
+    waited: Waited | None = None
+    """What of the headline's blocks this process neither computed nor waited for a processor."""
     spent_ns: int = 0
     """What all of it took, first-time costs apart."""
 
@@ -118,7 +118,7 @@ def measure(
     plan = Plan() if plan is None else plan
     before = mark_machine()
     with quiet_collector():
-        busy_before = busy_beside(device)
+        busy_before = busy_beside(device, children=None if first is None else first.children_frac)
         start_ns = device.now_ns()
         timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
         timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
@@ -126,7 +126,8 @@ def measure(
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh, seen=observation)
         quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
         proved = (*proved, *check_unrun(observation, device=device, prove=quick))
-        left = (*check_kept(observation, calls=_calls(timed)), *check_beside(busy_before, busy_after))
+        waits = timed.waited is not None and timed.waited.much
+        left = (*check_kept(observation, calls=_calls(timed)), *check_beside(busy_before, busy_after, waits=waits))
     provenance = collect(
         device,
         dtype="not read" if observation is None else observation.dtype,
@@ -191,7 +192,7 @@ def _time(
     )
     moved = moved_counters(before, device.counters())
     stages = _stages_per_call(entered, _stages(device), main=main)
-    waited = waited_frac(waiting, read_occupied(device))
+    waited = waited_between(waiting, read_occupied(device))
     if main.stop_reason in CUT_SHORT:
         return _Timed(warmed=warmed, main=main, side=headline_alone(main), moved=moved, stages=stages, waited=waited)
     until_ns = min(end_ns, device.now_ns() + side_ns)

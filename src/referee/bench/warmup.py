@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from referee.bench.beside import children_beside
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.device.protocol import Device
 from referee.records.measurement import Warmup
@@ -46,16 +47,19 @@ class FirstCall:
     ns: int
     compiles: int
     output: object
+    children_frac: float | None = None
+    """What child processes used of a processor before it; ``None`` where that was not read."""
 
 
 def first_call(step: Step, *, device: Device) -> FirstCall:
     """Call ``step`` for the first time, before an observer calls it and takes its first-time costs."""
-    counts = device.counters()
+    children, counts = children_beside(device), device.counters()
     start_ns = device.now_ns()
     output = step()
     device.settle(output)
     end_ns = device.now_ns()
-    return FirstCall(ns=end_ns - start_ns, compiles=moved_compilations(counts, device.counters()), output=output)
+    compiles = moved_compilations(counts, device.counters())
+    return FirstCall(ns=end_ns - start_ns, compiles=compiles, output=output, children_frac=children)
 
 
 def warm_up(

@@ -176,7 +176,7 @@ def meet(target: Target, *, device: Device) -> Acquaintance:
     """
     from dataclasses import replace
 
-    from referee.bench.warmup import FirstCall, first_call
+    from referee.bench.warmup import first_call
     from referee.device.observe import observe
     from referee.device.state import read_state, switch_findings
     from referee.target import require_output, step_errors
@@ -187,7 +187,7 @@ def meet(target: Target, *, device: Device) -> Acquaintance:
         require_output(target, first.output)
         # Where NAME itself is the step, loading had to call it and has paid the first-time costs.
         ns = first.ns if target.first_call_ns is None else target.first_call_ns
-        first = FirstCall(ns=ns, compiles=first.compiles, output=None)
+        first = replace(first, ns=ns, output=None)
         seen, state = observe(target.step, device), read_state()
         seen = replace(seen, findings=(*seen.findings, *switch_findings(before.moved(state))))
         return Acquaintance(first=first, seen=seen, state=state)

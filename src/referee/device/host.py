@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from referee.device.barrier import settle_outputs
+from referee.device.children import children_ns
 from referee.device.compilers import compile_counters
 from referee.device.protocol import Change, DeviceTimer, Settling
 from referee.errors import PackageMissing
@@ -91,6 +92,10 @@ class HostClocked:
         time.sleep(length_ns / 1e9)
         used_ns = time.process_time_ns() - time.thread_time_ns() - used_ns
         return used_ns / max(1, time.perf_counter_ns() - start_ns)
+
+    def children_ns(self) -> int:
+        """How long child processes of this process have computed so far (:mod:`referee.device.children`)."""
+        return children_ns()
 
     def settle(self, outputs: object = None) -> None:
         """Wait for every device that ``outputs`` live on, then for this one."""

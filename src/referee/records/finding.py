@@ -64,6 +64,7 @@ CODES: dict[str, str] = {
     "memory-not-read": "memory could not be read",
     # capture
     "nothing-recorded": "the schedule recorded no iteration",
+    "no-operators": "iterations were recorded, and no operator in them",
     "no-device-activity": "device activity was requested but the file holds no device row",
     "step-missing": "fewer iterations were recorded than planned",
     "not-checked": "a capture could not be read back, so its integrity is not known",
