@@ -224,3 +224,42 @@ def test_first_time_costs_in_every_step_are_no_warm_up() -> None:
     assert [remedy.attacks for remedy in report.remedies if "first-time" in remedy.attacks] == [
         "first-time costs that recur"
     ]
+
+
+def two_devices(*, told: bool, takes_turns: bool) -> TraceReport:
+    """A host far ahead; layers of 2 ms on one device, then, after its event, layers of 2 ms on the other."""
+    builder, at, device_us, number = TraceBuilder(), 0, 100, 0
+    for _ in range(4):
+        for device in (0, 1):
+            if told:
+                builder.launch("cudaStreamWaitEvent", at * US, 1 * US)
+            for layer in range(10):
+                number += 1
+                builder.launch("cudaLaunchKernel", (at + 2) * US, 5 * US, correlation=number)
+                begins = device_us + 5 + 200 * layer
+                builder.kernel(
+                    "gemm", begins * US, 199 * US, correlation=number, device=device, stream=7 + 100 * device
+                )
+                at += 8
+            device_us += 2_010 if takes_turns else 1_500 if device == 0 else 2_600
+    return diagnose(builder.build())
+
+
+def test_devices_that_take_turns_are_seen_to_wait_for_one_another() -> None:
+    report = two_devices(told=True, takes_turns=True)
+    assert report.verdict.regime == "mixed"
+    assert "Devices take turns" in verdict_sentence(report.verdict, report)
+    assert report.idle.unseen_ns == 0
+    # Each device waits three times for the four rounds of the other, 2 ms each.
+    waited = pytest.approx(6 * 2_010 * US, rel=0.02)
+    assert report.idle.dependency_ns == waited
+    (remedy,) = [remedy for remedy in report.remedies if remedy.attacks == "devices that wait for one another"]
+    assert remedy.high_ns == waited
+    assert causes(report) == report.totals.idle_ns
+
+
+@pytest.mark.parametrize(("told", "takes_turns"), [(False, True), (True, False)])
+def test_without_the_event_or_its_end_what_is_awaited_is_not_seen(*, told: bool, takes_turns: bool) -> None:
+    report = two_devices(told=told, takes_turns=takes_turns)
+    assert report.idle.unseen_ns > 0
+    assert "Devices take turns" not in verdict_sentence(report.verdict, report)

@@ -5,7 +5,8 @@ The rules, for an idle interval [e, s) ended by the row K, whose launch is the c
 1. K has no launch in the file: *other*.
 2. K is not the first row of its launch (graph replay) and was submitted by e: *other*, never host-starved.
 3. K was already queued at e (submission + bare latency <= e): *dependency* if another stream's row ended at e, or an
-   event wait lies between that stream's previous launch and this one; else *other*. Over 50 µs it is also *unseen*.
+   event wait lies between that stream's previous launch and this one; else *other*. Over 50 µs it is also *unseen*,
+   unless the event waited for is seen: another device's row ended just before K began.
 4. Otherwise the part up to submission + latency belongs to the host: *synchronised* as far as a wait explains it,
    *host-starved* for the rest; the remainder goes by rule 3.
 5. *Host-starved* is split exactly into loader, allocator, one-off, pause and per-op.
@@ -22,7 +23,7 @@ import numpy as np
 from referee.analysis.hosts import SILENT_NS, Host, observe_host
 from referee.graph.calls import EVENT_WAITS, calls_named
 from referee.graph.waits import Waits, find_waits
-from referee.graph.work import Work
+from referee.graph.work import MOST_LATENCY_NS, Work
 from referee.records.trace_report import HostStarved, Idle
 from referee.trace.columns import NONE, BoolColumn, IntColumn, RowNumbers, Trace
 from referee.trace.intervals import EMPTY, IntervalSet, overlap_ns, union
@@ -68,6 +69,8 @@ class Gaps:
     """Part of dependency or other."""
     unlinked_ns: IntColumn
     """Part of other: the row that ended the interval has no launch in the file."""
+    elsewhere_ns: IntColumn
+    """Part of dependency: the stream was told to wait for an event, and another device's row had just ended."""
 
     @property
     def length_ns(self) -> IntColumn:
@@ -113,7 +116,16 @@ def find_gaps(trace: Trace, works: Sequence[Work]) -> tuple[Gaps, ...]:
     longest = max((int((o.host_end_ns - o.start_ns).max(initial=0)) for o in opened), default=0)
     host = observe_host(trace, silent=longest >= SILENT_NS)
     event_waits = calls_named(trace, EVENT_WAITS)
-    return tuple(_explain(trace, o, host=host, event_waits=event_waits) for o in opened)
+    return tuple(
+        _explain(trace, o, host=host, event_waits=event_waits, ends_elsewhere_ns=_ends_of_others(works, o.work))
+        for o in opened
+    )
+
+
+def _ends_of_others(works: Sequence[Work], work: Work) -> IntColumn:
+    """When the rows of all other devices ended, in order."""
+    none = np.zeros(0, dtype=np.int64)
+    return np.sort(np.concatenate([none, *(other.end_ns for other in works if other is not work)]))
 
 
 def _open(work: Work) -> _Open:
@@ -133,7 +145,7 @@ def _open(work: Work) -> _Open:
     )
 
 
-def _explain(trace: Trace, opened: _Open, *, host: Host, event_waits: RowNumbers) -> Gaps:
+def _explain(trace: Trace, opened: _Open, *, host: Host, event_waits: RowNumbers, ends_elsewhere_ns: IntColumn) -> Gaps:
     work, position = opened.work, opened.position
     host_end_ns = opened.host_end_ns
     blocked_ns, blocked_until_ns, wait = _blocked(opened, find_waits(trace, work))
@@ -145,7 +157,9 @@ def _explain(trace: Trace, opened: _Open, *, host: Host, event_waits: RowNumbers
     rest_ns = opened.end_ns - host_end_ns
     linked = work.linked[position]
     replayed = ~work.first[position] & ~opened.by_host
-    depends = linked & ~replayed & _depends(trace, opened, event_waits)
+    told = _waits_for_event(trace, opened, event_waits)
+    depends = linked & ~replayed & (_ended_elsewhere(opened) | told)
+    elsewhere = depends & told & _another_just_ended(opened, ends_elsewhere_ns)
     return Gaps(
         device=work.device,
         start_ns=opened.start_ns,
@@ -162,8 +176,9 @@ def _explain(trace: Trace, opened: _Open, *, host: Host, event_waits: RowNumbers
         synchronised_ns=synchronised_ns,
         dependency_ns=np.where(depends, rest_ns, 0),
         other_ns=np.where(depends, 0, rest_ns),
-        unseen_ns=np.where(linked & ~replayed & (rest_ns > UNSEEN_NS), rest_ns, 0),
+        unseen_ns=np.where(linked & ~replayed & ~elsewhere & (rest_ns > UNSEEN_NS), rest_ns, 0),
         unlinked_ns=np.where(linked, 0, rest_ns),
+        elsewhere_ns=np.where(elsewhere, rest_ns, 0),
     )
 
 
@@ -233,12 +248,18 @@ def split(
     return [*parts, left_ns]
 
 
-def _depends(trace: Trace, opened: _Open, event_waits: RowNumbers) -> BoolColumn:
-    """Another stream's row ended as the interval began, or the stream was told to wait for an event before K."""
-    return _ended_elsewhere(opened) | _waits_for_event(trace, opened, event_waits)
+def _another_just_ended(opened: _Open, ends_elsewhere_ns: IntColumn) -> BoolColumn:
+    """A row of another device ended within the interval, at most a launch's latency before K began."""
+    at = np.searchsorted(ends_elsewhere_ns, opened.end_ns, side="right") - 1
+    if not ends_elsewhere_ns.size:
+        return np.zeros(at.size, dtype=bool)
+    last_ns = ends_elsewhere_ns[np.maximum(at, 0)]
+    near: BoolColumn = (at >= 0) & (last_ns > opened.start_ns) & (opened.end_ns - last_ns <= MOST_LATENCY_NS)
+    return near
 
 
 def _ended_elsewhere(opened: _Open) -> BoolColumn:
+    """Another stream's row ended as the interval began."""
     work = opened.work
     elsewhere = np.zeros(opened.position.size, dtype=bool)
     if not elsewhere.size:

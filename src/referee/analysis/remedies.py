@@ -178,6 +178,20 @@ def _hidden_collectives(study: Study, steps: int) -> Iterator[Remedy]:
         )
 
 
+def _devices_at_once(study: Study, steps: int) -> Iterator[Remedy]:
+    waited_ns = sum(int(g.elsewhere_ns.sum()) for g in study.gaps)
+    if waited_ns:
+        yield _remedy(
+            "Let the devices work at the same time",
+            "devices that wait for one another",
+            "split the batch into micro-batches and pipeline them (torch.distributed.pipelining), or give each device "
+            "a share of the batch (DistributedDataParallel)",
+            high_ns=waited_ns,
+            steps=steps,
+            basis="idle of one device until another one's row had ended, added up over devices",
+        )
+
+
 def _warm_first(study: Study, steps: int) -> Iterator[Remedy]:
     starved = study.idle.host_starved
     if starved.one_off_ns and recurs(study):
@@ -264,6 +278,7 @@ _SOURCES: tuple[Callable[[Study, int], Iterator[Remedy]], ...] = (
     _faster_loader,
     _hidden_copies,
     _hidden_collectives,
+    _devices_at_once,
     _warm_first,
     _find_the_pause,
     _fused,

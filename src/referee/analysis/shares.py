@@ -69,6 +69,7 @@ def share_out(trace: Trace, gaps: Sequence[Gaps], *, totals: Totals, idle: Idle,
         ("first-time costs", starved.one_off_ns + (0 if recurs else starved.allocator_ns), "cold"),
         ("recurring allocator", starved.allocator_ns if recurs else 0, "mixed"),
         ("pauses", starved.pause_ns, "mixed"),
+        ("other devices", sum(int(g.elsewhere_ns.sum()) for g in gaps), "mixed"),
         ("unseen and unlinked", idle.unseen_ns + unlinked_ns, "cannot-tell"),
     )
     window_ns = max(totals.window_ns, 1)

@@ -66,7 +66,7 @@ def _by_step(position: IntColumn, count: int) -> list[IntColumn]:
 
 def _causes_by_step(trace: Trace, gaps: Sequence[Gaps], count: int) -> dict[str, IntColumn]:
     """For each cause, and for what clocks that disagree may have made up: its idle time behind each step."""
-    sums = {cause: np.zeros(count, dtype=np.int64) for cause in (*CAUSES, "unseen", "doubtful")}
+    sums = {cause: np.zeros(count, dtype=np.int64) for cause in (*CAUSES, "unseen", "elsewhere", "doubtful")}
     for device_gaps in gaps:
         at = _step_of_gaps(trace, device_gaps)
         known = at != NONE
@@ -91,6 +91,7 @@ def _shares(step: StepReport, timeline: Timeline, causes: dict[str, int], *, all
         ("allocator", causes["allocator"], "mixed" if allocator_recurs else "cold"),
         ("exposed copies", timeline.exposed_copy_ns, "transfer-bound"),
         ("exposed communication", timeline.exposed_communication_ns, "communication-bound"),
+        ("other devices", causes["elsewhere"], "mixed"),
         ("unseen", causes["unseen"], "cannot-tell"),
     ]
     losses = [Share(name=name, ns=ns, frac=ns / window_ns, regime=regime) for name, ns, regime in named]

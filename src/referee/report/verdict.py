@@ -24,6 +24,7 @@ _CAUSES: dict[str, str] = {
 
 _UNNAMED = {
     "pauses": "The host stands still, and the file does not say why",
+    "other devices": "Devices take turns: one waits for what another computes",
     "recurring allocator": "Allocations that reach the driver hold the host up again and again",
 }
 """What a mixed verdict means where one loss leads that names no regime, by how its reason begins."""
