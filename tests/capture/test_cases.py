@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,14 @@ def test_memory_with_shapes_is_taken_in_a_second_pass(tmp_path: Path) -> None:
     assert (finding.code, finding.severity) == ("memory-invalid", "info")
     assert str(tmp_path / "t.1.memory.json") in finding.message
     assert not list(tmp_path.glob(".*"))
+
+
+def test_work_in_other_threads_is_said_not_to_be_recorded(tmp_path: Path) -> None:
+    left = torch.ones(4, 4)
+    with ThreadPoolExecutor(1) as pool:
+        found = take(lambda: pool.submit(torch.mm, left, left).result(), tmp_path, plan=Plan.of(wait=0, active=2))
+        (finding,) = [finding for finding in found.findings if finding.code == "no-operators"]
+        assert "other threads" in finding.hint
+        assert finding.evidence["iterations"] == 2
+        whole = take(lambda: torch.mm(left, left), tmp_path / "own", plan=Plan.of(wait=0, active=2))
+    assert "no-operators" not in codes(whole)

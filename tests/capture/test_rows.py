@@ -116,6 +116,15 @@ class TestIntegrity:
         assert check_integrity(file).repeated_ops == 1
         assert check_integrity(file_of(row("aten::mm", 0, 9), row("aten::t", 3, 1))).repeated_ops == 0
 
+    def test_an_overload_that_calls_another_is_no_mode(self) -> None:
+        """``sum()`` calls ``sum(dim)``, and compiled graphs call ``add`` of a number, which calls that of a tensor."""
+        inside = (row("aten::sum", 0, 9), row("aten::sum", 1, 7), row("aten::add", 10, 9), row("aten::add", 11, 7))
+        assert check_integrity(file_of(*inside)).repeated_ops == 0
+        # Beside a mode's own frames they do not count either; with a third name, no overload explains all of them.
+        mode = (row("aten::mm", 20, 9), row("PythonDispatchMode", 21, 7), row("aten::mm", 22, 5))
+        assert check_integrity(file_of(*inside, *mode)).repeated_ops == 1
+        assert check_integrity(file_of(*inside, row("aten::t", 20, 9), row("aten::t", 21, 7))).repeated_ops == 3
+
 
 def memory(ts_us: float, count: int, *, device: int = 0, index: int = -1) -> dict[str, Any]:
     args = {"Bytes": count, "Device Type": device, "Device Id": index}

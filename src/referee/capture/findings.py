@@ -42,6 +42,7 @@ def judge_capture(
         found += _marked_steps(file, file.integrity)
         found += _lost_rows(file, file.integrity)
         found += _doubled(file, file.integrity)
+        found += _no_operators(file, file.integrity)
     if activity is not None:
         found += _no_device_rows(files, activity)
     found += _memory_invalid(files, options, memory_path)
@@ -171,6 +172,20 @@ def _doubled(file: CaptureFile, integrity: Integrity) -> Iterable[Finding]:
         message=f"A dispatch mode was active: {integrity.repeated_ops} operators are in {file.path} twice.",
         evidence={"repeated_ops": integrity.repeated_ops, "ops": integrity.ops},
         hint="Take the mode (a flop counter, a logger) out while profiling; counts and host times are too high.",
+    )
+
+
+def _no_operators(file: CaptureFile, integrity: Integrity) -> Iterable[Finding]:
+    """Iterations were recorded, and nothing in them."""
+    if integrity.ops or integrity.device_rows or not file.iterations:
+        return
+    yield Finding(
+        code="no-operators",
+        severity="warning",
+        message=f"{file.path} holds {_iterations(len(file.iterations))} and not one operator.",
+        evidence={"iterations": len(file.iterations), "events": integrity.events},
+        hint="The profiler records the thread that switches it on and its backward pass: work that a step hands to "
+        "other threads or processes is not recorded. Let it run in the thread of the loop, or record where it runs.",
     )
 
 

@@ -17,6 +17,8 @@ _HOST_CATEGORIES = ("cpu_op", "python_function", "user_annotation")
 _LAUNCH_FAMILY = re.compile(r"(?:cuda|cu|hip)\w*?(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch)")
 _BACKWARD = "autograd::engine::evaluate_function"
 _MODE_FRAME = "PythonDispatchMode"
+_FEWEST_NAMES = 3
+"""So many names of operators in rows of their own name tell a mode that leaves no frame from overloads of some."""
 
 
 def check_integrity(file: TraceFile) -> Integrity:
@@ -63,9 +65,18 @@ def _steps(rows: list[Event]) -> tuple[int, ...]:
 
 
 def _repeated(file: TraceFile) -> int:
-    """How many operator rows lie in a row of the same name, but for the frame that a dispatch mode puts between."""
-    count = 0
+    """How many operator rows a dispatch mode has repeated: they lie in a row of the same name.
+
+    Where it leaves a frame of its own between the two (torch 2.13), that is the proof. Without one, rows of fewer names
+    than :data:`_FEWEST_NAMES` prove nothing: an overload may call another one (``add.Scalar``, ``sum``).
+    """
+    framed, bare = Counter[str](), Counter[str]()
     for row in nest(file.events, categories=frozenset({"cpu_op"})):
-        around = [outer.name for outer in row.path[:-1] if outer.name != _MODE_FRAME]
-        count += bool(around) and around[-1] == row.event.name
-    return count
+        around = [outer.name for outer in row.path[:-1]]
+        inside_mode = bool(around) and around[-1] == _MODE_FRAME
+        names = [name for name in around if name != _MODE_FRAME]
+        if names and names[-1] == row.event.name:
+            (framed if inside_mode else bare)[str(row.event.name)] += 1
+    if framed:
+        return framed.total()
+    return bare.total() if len(bare) >= _FEWEST_NAMES else 0
