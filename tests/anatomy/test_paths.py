@@ -11,7 +11,7 @@ from referee.anatomy.arguments import Arguments, make_arguments
 from referee.anatomy.operator import find_operator
 from referee.anatomy.path import key_bits, keys_of_call, predict, read_table, visited
 from referee.anatomy.scenario import MODES, make_scenario
-from referee.anatomy.witness import predict_paths, witness_paths
+from referee.anatomy.witness import _Log, predict_paths, witness_paths
 
 needs_kernels = pytest.mark.skipif(
     not hasattr(torch.library, "get_kernel"), reason="torch before 2.9 hands out no kernels"
@@ -47,6 +47,7 @@ needs_kernels = pytest.mark.skipif(
         "aten.detach_",
         "aten.mvlgamma_",
         "aten.set_",
+        "aten.roll",
     ],
 )
 def test_the_witness_sees_what_was_predicted(name: str) -> None:
@@ -79,6 +80,19 @@ def test_gradients_through_the_witness_are_those_without_it(name: str, mode: str
     assert path.gradients_equal is True
 
 
+def test_what_a_backends_kernel_calls_is_no_part_of_the_path() -> None:
+    log = _Log()
+    with log.meeting("op@AutogradCPU", ends=False), log.meeting("op@CPU", ends=True):
+        with log.meeting("op@AutogradCPU", ends=False), log.meeting("op@CPU", ends=True):
+            pass
+        with pytest.raises(RuntimeError), log.meeting("op@CPU", ends=True):
+            raise RuntimeError
+    with log.meeting("op@CPU", ends=True):
+        pass
+    assert log.met == ["op@AutogradCPU", "op@CPU", "op@CPU"]
+
+
+@needs_kernels
 def test_a_witness_leaves_this_process_as_it_was() -> None:
     operator = find_operator("aten.neg")
     before = torch._C._dispatch_dump_table("aten::neg")

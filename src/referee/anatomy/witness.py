@@ -7,7 +7,8 @@ the key set it was given. Replacing is for good, so that it happens in a child p
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,9 @@ from referee.device.host import load_torch
 from referee.records.anatomy import ModePath
 
 _LIMIT_S = 60
+
+_BACKENDS = ("CPU", "CUDA", "Meta")
+"""Keys whose kernel ends a path."""
 
 _SEEN_KEYS = (
     "CPU",
@@ -89,7 +93,7 @@ def _watch_all(operator: Operator, arguments: Arguments, modes: Sequence[str], r
     torch = load_torch()
     torch.vmap(torch.neg)(torch.rand(1, 1))  # the first one loads decompositions, in place of what was recorded
     plain = {mode: _gradients(operator, arguments, mode) for mode in modes}
-    log: list[str] = []
+    log = _Log()
     libraries = [_record_on(one, log, _SEEN_KEYS) for one in _family(operator)]
     # FakeTensor's own use of Meta does not go through the dispatcher's table, and a recording kernel would find itself.
     for mode in sorted(modes, key=lambda mode: mode != "fake"):
@@ -97,12 +101,12 @@ def _watch_all(operator: Operator, arguments: Arguments, modes: Sequence[str], r
             libraries += [_record_on(one, log, ("Meta",)) for one in _family(operator)]
         try:
             scenario = make_scenario(operator, arguments, mode)
-            log.clear()
+            log.met.clear()
             with scenario.context():
                 scenario.call()
             # Functionalisation alone leads to the twin: where a kernel calls it, that is work of its own.
             base = label(operator, "")
-            seen = [met for met in log if mode == "functionalize" or met.startswith(base)]
+            seen = [met for met in log.met if mode == "functionalize" or met.startswith(base)]
         except Exception as error:  # noqa: BLE001 - a mode that refuses the call is an answer
             report(json.dumps({"mode": mode, "why_not": _line(error)}).encode())
             continue
@@ -117,7 +121,26 @@ def _family(operator: Operator) -> list[Operator]:
     return [operator] if twin is None else [operator, twin]
 
 
-def _record_on(operator: Operator, log: list[str], keys: Sequence[str]) -> Any:
+class _Log:
+    """What was met, in order. What a backend's kernel calls, the operator itself included, is work of its own."""
+
+    def __init__(self) -> None:
+        self.met: list[str] = []
+        self.inside = 0
+
+    @contextmanager
+    def meeting(self, name: str, *, ends: bool) -> Iterator[None]:
+        """A kernel runs; ``ends``: it is a backend's."""
+        if not self.inside:
+            self.met.append(name)
+        self.inside += ends
+        try:
+            yield
+        finally:
+            self.inside -= ends
+
+
+def _record_on(operator: Operator, log: _Log, keys: Sequence[str]) -> Any:
     torch = load_torch()
     namespace, _, base = operator.full.partition("::")
     library = torch.library.Library(namespace, "IMPL")
@@ -138,17 +161,18 @@ def _record_on(operator: Operator, log: list[str], keys: Sequence[str]) -> Any:
     return library
 
 
-def _recorder(operator: Operator, key: str, kernel: Any, log: list[str]) -> Any:
+def _recorder(operator: Operator, key: str, kernel: Any, log: _Log) -> Any:
     torch = load_torch()
     own = torch._C.DispatchKeySet(torch._C._parse_dispatch_key(key or "CPU"))
 
     def record(*args: Any, **kwargs: Any) -> Any:
         given = args[0] if args and isinstance(args[0], torch._C.DispatchKeySet) else own
-        log.append(label(operator, key or given.highestPriorityTypeId().name))
-        # FakeTensor asks the kernel for Meta through Python's own dispatcher, which hands no key set on.
-        if args and isinstance(args[0], torch._C.DispatchKeySet):
-            return kernel.call_boxed(*args, **kwargs)
-        return kernel.call_boxed(own, *args, **kwargs)
+        name = label(operator, key or given.highestPriorityTypeId().name)
+        with log.meeting(name, ends=key in _BACKENDS):
+            # FakeTensor asks the kernel for Meta through Python's own dispatcher, which hands no key set on.
+            if args and isinstance(args[0], torch._C.DispatchKeySet):
+                return kernel.call_boxed(*args, **kwargs)
+            return kernel.call_boxed(own, *args, **kwargs)
 
     return record
 
