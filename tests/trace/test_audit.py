@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from referee.records.finding import Finding
 from referee.trace.builder import TraceBuilder
 
@@ -76,3 +78,16 @@ def test_overhead_counts_where_it_touches_the_window():
     assert found is not None
     assert found.evidence["window_frac"] == 0.1
     assert finding(healthy().overhead("Buffer Flush", 500 * US, US), "profiler-overhead") is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Command Buffer Full", "Lazy Function Loading", "Runtime Triggered Module Loading", "Driver Compiler"],
+)
+def test_what_the_driver_does_is_no_overhead_of_the_profiler(name: str):
+    builder = healthy().overhead(name, 30 * US, 40 * US)
+    assert finding(builder, "profiler-overhead") is None
+    full = finding(builder, "queue-full")
+    assert (full is None) is (name != "Command Buffer Full")
+    if full is not None:
+        assert (full.evidence["rows"], full.evidence["total_ns"], full.evidence["window_frac"]) == (1, 40 * US, 0.4)

@@ -287,6 +287,22 @@ def test_no_trace(tmp_path: Path, content: bytes, said: str):
     assert caught.value.exit_status == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("r.nsys-rep", "nsys export --type sqlite"),
+        ("r.xplane.pb", "the .trace.json.gz that lies beside it"),
+        ("r.perfetto-trace", "traceconv json"),
+        ("snapshot.pickle", "memory snapshot"),
+    ],
+)
+def test_files_that_lie_beside_traces_are_named(name: str, said: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(b"\x0a\x80\x04binary")
+    with pytest.raises(TraceError, match="is not a trace: it is") as caught:
+        read_trace(tmp_path / name)
+    assert said in str(caught.value)
+
+
 def test_no_file(tmp_path):
     with pytest.raises(TraceError, match="does not exist"):
         read_trace(tmp_path / "missing.json")

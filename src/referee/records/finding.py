@@ -154,6 +154,7 @@ CODES: dict[str, str] = {
     "negative-duration": "rows have negative durations",
     "duplicate-correlation": "several launches share one correlation id",
     "rows-before-launch": "device rows start before their launch: the clocks are skewed",
+    "queue-full": "launches stood before a full queue: the host was ahead of the device",
     "linked-by-flows": "device rows carry no ids and were tied to their calls by the file's arrows",
     "rows-late": "every device row starts equally long after its launch, on an idle device: the clocks are skewed",
     "stream-overlap": "device rows of one stream overlap",

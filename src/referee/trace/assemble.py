@@ -96,7 +96,7 @@ def assemble(table: EventTable, *, labels: Labels, surroundings: Surroundings, l
         *negative,
         *_category_findings(rows, labels.categories),
         *step_findings(steps),
-        *audit(rows, links),
+        *audit(rows, links, names=labels.names),
     )
     return Trace(
         source=surroundings.source,

@@ -7,6 +7,9 @@ one; that much is not reported.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import numpy as np
 
 from referee.records.finding import Finding
@@ -23,22 +26,26 @@ from referee.trace.columns import (
     Rows,
 )
 from referee.trace.intervals import clip, measure, union
+from referee.trace.kinds import name_flags
 
 ROUNDING_NS = 1_000
 """Whole microseconds: what two rounded times may contradict each other by."""
+_QUEUE_FULL = re.compile(r"(?i)command buffer full")
+_DRIVER = re.compile(r"(?i)command buffer full|lazy function loading|runtime triggered module loading|driver compiler")
+"""What CUPTI lists as overhead although it is there without a profiler: a full queue, loading and compiling code."""
 OVERHEAD_FRAC = 0.01
 """Overhead of the profiler that touches less of the window than this is not worth a sentence."""
 
 
-def audit(rows: Rows, links: Links) -> tuple[Finding, ...]:
-    """The contradictions in a trace."""
+def audit(rows: Rows, links: Links, *, names: Sequence[str]) -> tuple[Finding, ...]:
+    """The contradictions in a trace, of which ``names`` are the rows' names."""
     device_rows = rows.of(*DEVICE_KINDS)
     found = (
         _duplicate_ids(rows, links),
         _before_launch(rows, links, device_rows),
         _stream_overlaps(rows, device_rows),
         _zero_durations(rows, device_rows),
-        _overhead(rows, device_rows),
+        *_overhead(rows, device_rows, names),
     )
     return tuple(finding for finding in found if finding is not None)
 
@@ -142,9 +149,15 @@ def _zero_durations(rows: Rows, device_rows: RowNumbers) -> Finding | None:
     )
 
 
-def _overhead(rows: Rows, device_rows: RowNumbers) -> Finding | None:
-    """The profiler's own rows."""
-    own = rows.of(Kind.OVERHEAD)
+def _overhead(rows: Rows, device_rows: RowNumbers, names: Sequence[str]) -> tuple[Finding | None, ...]:
+    """The rows that the profiler calls overhead: its own, and those of the driver, which are none of it."""
+    listed = rows.of(Kind.OVERHEAD)
+    own = listed[~name_flags(names, _DRIVER)[rows.name[listed]]]
+    full = listed[name_flags(names, _QUEUE_FULL)[rows.name[listed]]]
+    return _profilers_own(rows, device_rows, own), _queue_full(rows, device_rows, full)
+
+
+def _profilers_own(rows: Rows, device_rows: RowNumbers, own: RowNumbers) -> Finding | None:
     share = _window_frac(rows, device_rows, own)
     if share < OVERHEAD_FRAC:
         return None
@@ -156,4 +169,20 @@ def _overhead(rows: Rows, device_rows: RowNumbers) -> Finding | None:
         "part of the idle time is its doing.",
         evidence={"rows": len(own), "total_ns": total, "window_frac": share},
         hint="Record a warm-up phase, fewer activities, or no stacks and shapes.",
+    )
+
+
+def _queue_full(rows: Rows, device_rows: RowNumbers, full: RowNumbers) -> Finding | None:
+    """Launches that stood before a full queue, as the driver says."""
+    share = _window_frac(rows, device_rows, full)
+    if share < OVERHEAD_FRAC:
+        return None
+    total = measure(union(rows.start_ns[full], rows.end_ns[full]))
+    return Finding(
+        code="queue-full",
+        severity="info",
+        message=f"For {100 * share:.1f} % of the window the driver says that launches stood before a full queue "
+        f"({len(full)} times, {total} ns in all): the host was ahead, and its launch calls look long for it.",
+        evidence={"rows": len(full), "total_ns": total, "window_frac": share},
+        hint="What the host spends on launches does not matter there: the device is behind.",
     )

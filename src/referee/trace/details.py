@@ -172,8 +172,12 @@ def read_details(trace: Trace) -> Details:
 
 
 def flows_of(trace: Trace) -> list[FlowEvent]:
-    """The ends of the arrows in the file of ``trace`` that lead to other places than gradients."""
-    return [event for _, event in _events(trace.source) if event.ph in ("s", "f") and event.cat != FLOW]
+    """The ends of the arrows that Ascend's profiler draws from calls to device rows."""
+    return [
+        event
+        for _, event in _events(trace.source)
+        if event.ph in ("s", "f") and "HostToDevice" in (event.cat, event.name)
+    ]
 
 
 _READ: weakref.WeakKeyDictionary[Trace, Details] = weakref.WeakKeyDictionary()

@@ -35,6 +35,17 @@ _SEARCH_LIMIT = 1 << 23
 """How far into an object that is not valid JSON its list is looked for."""
 _HINT = "Give a file written by torch.profiler (export_chrome_trace) or Kineto."
 
+_NSYS = ("it is a report of Nsight Systems", "Export it with: nsys export --type sqlite REPORT.nsys-rep")
+_OTHER_FILES = {
+    ".nsys-rep": _NSYS,
+    ".qdrep": _NSYS,
+    ".xplane.pb": ("it is XLA's own format", "Give the .trace.json.gz that lies beside it."),
+    ".pftrace": ("it is Perfetto's own format", "Convert it with: traceconv json TRACE OUT.json"),
+    ".perfetto-trace": ("it is Perfetto's own format", "Convert it with: traceconv json TRACE OUT.json"),
+    ".pickle": ("it is a pickle, as of a memory snapshot", _HINT),
+    ".pkl": ("it is a pickle, as of a memory snapshot", _HINT),
+}
+"""Files that people have beside a trace, by how their names end."""
 _MARKUP = re.compile(rb"(?i)<(?:!doctype|html|\?xml|head|body)")
 
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -84,7 +95,7 @@ def _opening_in(head: bytes, *, source: str) -> Opening | None:
     if mark == b"[":
         return Opening(start=position + 1, bare=True, keys={})
     if mark != b"{":
-        what, hint = _what_it_is(head[begin:])
+        what, hint = _what_it_is(head[begin:], source=source)
         raise TraceError(f"{source} is not a trace: {what}.", hint=hint, offset=position)
     for match in _KEY.finditer(head, position):
         keys = _keys_of(head[position : match.start()] + b'"traceEvents": []}')
@@ -93,8 +104,11 @@ def _opening_in(head: bytes, *, source: str) -> Opening | None:
     return None
 
 
-def _what_it_is(head: bytes) -> tuple[str, str]:
+def _what_it_is(head: bytes, *, source: str) -> tuple[str, str]:
     """What text is that begins neither an object nor a list, and what to do: mostly it stands in for the trace."""
+    for suffix, (what, hint) in _OTHER_FILES.items():
+        if source.lower().endswith(suffix):
+            return what, hint
     if head and not head.strip(b"\0"):
         return "it holds nothing but zero bytes", _HINT
     text = head.lstrip()

@@ -1,9 +1,9 @@
-"""Which call launched which device row, in a file whose device rows carry no ids? Its arrows from calls to rows say.
+"""Which call launched which device row, in a file of Ascend's profiler whose rows carry no ids? Its arrows say.
 
 Chrome's format draws an arrow (a *flow*) from one row to another: an event of phase ``s`` inside the one and one of
 phase ``f`` at the start of the other, with the same id. Ascend's older profilers tie rows in this way alone
-(``HostToDevice``). Kineto draws arrows beside its ids (``ac2g``); a file from which a tool has dropped the arguments
-has them still. Ids, where there are any, decide alone.
+(``HostToDevice``). Ids, where there are any, decide alone; and Kineto's arrows (``ac2g``) are not heeded: its files are
+tied by correlation ids or not at all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from referee.trace.audit import audit
 from referee.trace.backward import FlowEvent
 from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE, IntColumn, RowNumbers, Trace
 from referee.trace.correlate import link
+from referee.trace.kinds import ASCEND
 from referee.trace.nesting import innermost
 from referee.trace.numbers import exact_ns
 
 
 def may_need_flows(trace: Trace) -> bool:
-    """Whether the trace has calls and device rows, and not one of these states an id."""
+    """Whether the trace is of Ascend's profiler, has calls and device rows, and not one of these states an id."""
+    if not any(category.lower() == ASCEND for category in trace.categories):
+        return False
     device_rows = trace.rows.of(*DEVICE_KINDS)
     if not device_rows.size or (trace.rows.correlation[device_rows] > 0).any():
         return False
@@ -52,7 +55,8 @@ def link_by_flows(trace: Trace, flows: Iterable[FlowEvent]) -> Trace:
     rows = replace(trace.rows, correlation=correlation)
     links = link(rows, names=trace.names)
     known = {finding.code for finding in trace.findings}
-    more = (_finding(tied, device_rows.size), *(found for found in audit(rows, links) if found.code not in known))
+    again = (found for found in audit(rows, links, names=trace.names) if found.code not in known)
+    more = (_finding(tied, device_rows.size), *again)
     return replace(trace, rows=rows, links=links, findings=(*trace.findings, *more))
 
 

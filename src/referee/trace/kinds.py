@@ -81,7 +81,8 @@ _LAUNCH = re.compile(
     r"(?:cuda|cu|hip|musa|mu|ze|ur|pi)[A-Z]\w*?(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch|KernelLaunch)|"
     r"(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch)"
 )
-_ASCEND = "ascend hardware"
+ASCEND = "ascend hardware"
+"""The process of the streams of Ascend's devices, whose name its rows have for a category."""
 _ASCEND_SYNC = re.compile(r"(?i)(?:EVENT|NOTIFY|CAPTURE|MEM)_(?:RECORD|WAIT|RESET)")
 _MTIA, _MTIA_SYNC = "mtia_ccp_events", re.compile(r"event_(?:wait|record)$")
 """The tasks of MTIA's control processors: streams that wait for an event, or record one, are at no work meanwhile."""
@@ -119,9 +120,9 @@ def _tell_ascend_apart(
     kind: ByteColumn, category: CodeColumn, name: CodeColumn, *, categories: Sequence[str], names: Sequence[str]
 ) -> None:
     """Tell the tasks of Ascend's streams apart, and take its collectives where no stream holds them already."""
-    if _ASCEND not in categories and not any(text in _ASCEND_LINKS for text in categories):
+    if ASCEND not in categories and not any(text in _ASCEND_LINKS for text in categories):
         return
-    task = np.array([text == _ASCEND for text in categories])[category]
+    task = np.array([text == ASCEND for text in categories])[category]
     kind[task & name_flags(names, _ASCEND_SYNC)[name]] = Kind.DEVICE_SYNC
     kind[task & name_flags(names, _ASCEND_COPY)[name]] = Kind.MEMCPY
     on_streams = np.zeros(len(names), np.bool_)
