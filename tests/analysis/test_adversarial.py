@@ -7,6 +7,8 @@ import pytest
 from referee.analysis.diagnose import diagnose
 from referee.analysis.trace_set import judge_set
 from referee.records.trace_report import TraceReport
+from referee.report.compose import compose
+from referee.report.text import render_text
 from referee.report.verdict import verdict_sentence
 from referee.trace.builder import TraceBuilder
 
@@ -256,6 +258,8 @@ def test_devices_that_take_turns_are_seen_to_wait_for_one_another() -> None:
     (remedy,) = [remedy for remedy in report.remedies if remedy.attacks == "devices that wait for one another"]
     assert remedy.high_ns == waited
     assert causes(report) == report.totals.idle_ns
+    text = " ".join(render_text(compose(report), width=120, color=False).split())
+    assert "added over 2 devices, = busy" in text
 
 
 @pytest.mark.parametrize(("told", "takes_turns"), [(False, True), (True, False)])

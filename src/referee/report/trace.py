@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from referee.records.document import (
     Bar,
     Bars,
@@ -50,8 +52,8 @@ def compose_trace(report: TraceReport) -> Document:
 def trace_context(report: TraceReport) -> tuple[str, ...]:
     """What was read: devices and rows; chip, dtype, shapes and method as far as they lie beside the trace."""
     totals = report.totals
-    named = dict.fromkeys(device.name or f"device {device.device} (not named)" for device in report.devices)
-    devices = " · ".join(named) or "no device"
+    named = Counter(device.name or f"device {device.device} (not named)" for device in report.devices)
+    devices = " · ".join(f"{count} × {name}" if count > 1 else name for name, count in named.items()) or "no device"
     rows = f"{plural(totals.device_rows, 'device row')}, {plural(totals.kernels, 'kernel')}, " + plural(
         len(report.steps), "step"
     )
@@ -129,7 +131,8 @@ def idle_bars(report: TraceReport) -> Bars:
     parts = [*_busy_parts(report), *causes]
     none = [name.removeprefix("host-starved, ") for name, ns in causes if not ns]
     caption = (
-        f"Window {format_ns(totals.window_ns)} = busy {format_ns(totals.busy_ns)} + idle {format_ns(totals.idle_ns)}; "
+        f"Window {format_ns(totals.window_ns)}{_added(report)} = busy {format_ns(totals.busy_ns)} + idle "
+        f"{format_ns(totals.idle_ns)}; "
         "the causes sum to idle exactly."
     )
     if none and len(none) < len(causes):
@@ -141,6 +144,12 @@ def idle_bars(report: TraceReport) -> Bars:
         if ns
     )
     return Bars(bars=tuple(bars), caption=caption, stacked=True)
+
+
+def _added(report: TraceReport) -> str:
+    """That a figure adds up over devices, where there are several."""
+    count = len(report.devices)
+    return f", added over {count} devices," if count > 1 else ""
 
 
 def _busy_parts(report: TraceReport) -> tuple[tuple[str, int], ...]:
