@@ -162,6 +162,34 @@ def test_what_processes_did_before_the_first_call_decides(before: float | None, 
     assert parents(found)["unsettled"].severity == severity
 
 
+class Feeding(Parent):
+    """A thread of the process has to take up all that was handed in before the child gets any of it."""
+
+    def __init__(self) -> None:
+        super().__init__(left_ns=10**9)
+        self.taken_up_ns = 0
+
+    def _work_off(self) -> None:
+        if self.taken_up_ns >= 100 * NS_PER_MS:
+            super()._work_off()
+        self._seen_ns = self.clock.now_ns
+
+    def busy_frac(self, length_ns: int) -> float:
+        super().busy_frac(length_ns)
+        feeds = self.backlog_ns > 0 and self.taken_up_ns < 100 * NS_PER_MS
+        self.taken_up_ns += length_ns * feeds
+        return 0.9 * feeds
+
+
+def test_a_thread_that_feeds_a_process_first_does_not_hide_it() -> None:
+    device = Feeding()
+    device.done_ns = 1  # the child was started
+    found = measure(
+        device.submit, device=device, plan=PLAN, first=FirstCall(ns=5_000, compiles=0, output=None, children_frac=0.0)
+    )
+    assert (parents(found)["unsettled"].severity, found.median_ns) == ("fatal", None)
+
+
 def test_a_side_of_a_comparison_that_leaves_work_to_processes_is_refused() -> None:
     device = Parent(left_ns=500_000)
     sides = [Candidate(name="a", step=lambda: device.run(host_ns=5_000)), Candidate(name="b", step=device.submit)]

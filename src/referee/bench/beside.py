@@ -58,15 +58,20 @@ def busy_beside(device: Device, *, children: float | None = None) -> Beside:
     """
     if device.settling is not Settling.SYNCHRONOUS or not isinstance(device, SeesThreads):
         return Beside()
-    threads, processes = _Shares(1), _Shares(_CHILD_SLICES if read_children_ns(device) else 1)
+    threads, processes = list[float](), list[float]()
+    slices = _CHILD_SLICES if read_children_ns(device) else 1
     for _ in range(_PATIENCE_NS // _SLICE_NS):
         start_ns, computed_ns = device.now_ns(), read_children_ns(device)
-        threads.add(device.busy_frac(_SLICE_NS))
+        threads.append(device.busy_frac(_SLICE_NS))
         elapsed_ns = max(1, device.now_ns() - start_ns)
-        processes.add(max(0, read_children_ns(device) - computed_ns) / elapsed_ns)
-        if threads.rests and processes.rests:
-            break
-    return Beside(threads=threads.mean, children=processes.mean if children is None else children)
+        processes.append(max(0, read_children_ns(device) - computed_ns) / elapsed_ns)
+        # Together: a thread that feeds a process computes first, and rests while that does.
+        if len(threads) >= slices and sum((*threads[-slices:], *processes[-slices:])) < _BUSY_FRAC * slices:
+            return Beside(children=children or 0.0)
+    mine, theirs = sum(threads) / len(threads), sum(processes) / len(processes)
+    least = min(_BUSY_FRAC, max(mine, theirs))
+    mine, theirs = (share if share >= least else 0.0 for share in (mine, theirs))
+    return Beside(threads=mine, children=theirs if children is None else children)
 
 
 def children_beside(device: Device) -> float:
@@ -83,25 +88,6 @@ def busiest(found: Iterable[Beside]) -> Beside:
     """The most of either kind."""
     each = list(found)
     return Beside(threads=max(one.threads for one in each), children=max(one.children for one in each))
-
-
-class _Shares:
-    """The shares of a processor in successive slices; at rest once the last ``slices`` of them are too small."""
-
-    def __init__(self, slices: int) -> None:
-        self._slices, self._all = slices, list[float]()
-        self.rests = False
-
-    def add(self, share: float) -> None:
-        """One more slice."""
-        self._all.append(share)
-        last = self._all[-self._slices :]
-        self.rests = self.rests or (len(last) == self._slices and sum(last) < _BUSY_FRAC * self._slices)
-
-    @property
-    def mean(self) -> float:
-        """Over all slices; 0 at rest."""
-        return 0.0 if self.rests else sum(self._all) / len(self._all)
 
 
 def check_beside(before: Beside, after: Beside, *, waits: bool = False) -> tuple[Finding, ...]:
