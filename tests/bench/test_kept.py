@@ -144,6 +144,12 @@ def test_a_state_that_stops_being_data_is_told(factor: float, start: float, what
     assert what in finding.message
 
 
+def test_a_state_whose_own_method_is_measured_is_looked_at_as_well() -> None:
+    x = torch.full((8, 8), 1e32)
+    found = referee.bench(x.mul_, 2.0, budget="60ms", threads=1)
+    assert "became infinite or NaN" in next(f.message for f in found.findings if f.code == "odd-values")
+
+
 def test_a_state_that_has_become_zero_has_no_number() -> None:
     found = measured(growing(0.25, start=1e-37))
     assert found.median_ns is None

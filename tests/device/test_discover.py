@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import pytest
@@ -38,3 +40,15 @@ def test_a_function_kept_from_the_compiler_is_not_compiled_and_is_watched(keep: 
     assert discover(step).compiled == []
     seen = observe(step, open_device("cpu"))
     assert (seen.basis, seen.n_ops) == ("operators", 1)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: functools.partial(f, 2.0), lambda f: lambda: f(2.0)])
+def test_the_tensor_of_a_method_that_is_no_python_code_is_held(wrap: Any) -> None:
+    x = torch.ones(3)
+    assert [id(tensor) for tensor in discover(wrap(x.mul_)).tensors] == [id(x)]
+    assert [id(tensor) for tensor in discover(wrap(x.__imul__)).tensors] == [id(x)]
+
+
+def test_functions_of_torch_and_of_modules_hold_nothing() -> None:
+    held = discover(lambda: (torch.add, math.sin, torch.nn.functional.relu, len))
+    assert (held.tensors, held.modules) == ([], [])

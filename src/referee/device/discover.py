@@ -17,6 +17,9 @@ from referee.device.settle import find_leaves
 if TYPE_CHECKING:
     import torch
 
+_BUILT_IN = (types.BuiltinMethodType, types.MethodWrapperType)
+"""Methods that are no Python code, such as those of a tensor."""
+
 FUNCTION_DEPTH = 4
 """How many functions may hold each other: a step that wraps a step that wraps a model."""
 
@@ -115,7 +118,7 @@ def _sort(leaf: object, held: Held) -> None:
 
 
 def _is_code(item: object) -> bool:
-    return isinstance(item, (types.FunctionType, types.MethodType, functools.partial))
+    return isinstance(item, (types.FunctionType, types.MethodType, functools.partial, *_BUILT_IN))
 
 
 def _inside(item: object) -> Iterator[object]:
@@ -126,6 +129,8 @@ def _inside(item: object) -> Iterator[object]:
         yield from (item.func, item.args, item.keywords)
     elif isinstance(item, types.MethodType):
         yield from (item.__func__, item.__self__)
+    elif isinstance(item, _BUILT_IN):
+        yield item.__self__  # a tensor for its method; a module or a type for functions, in which nothing is looked for
     elif isinstance(item, types.FunctionType):
         for cell in item.__closure__ or ():
             try:
