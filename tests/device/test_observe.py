@@ -296,3 +296,12 @@ def test_the_processors_ceiling_lies_above_what_it_does() -> None:
     assert ceiling > 1e9
     assert cpu_ceiling_flop_per_s("bool") is None
     assert watch(lambda: torch.randn(4, 4)).peak_flop_per_s(open_device("cpu")) == ceiling
+
+
+def test_nested_inputs_are_described_with_the_sizes_that_they_have() -> None:
+    parts = [torch.randn(3, 8), torch.randn(5, 8)]
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor(parts, layout=layout)
+        seen = watch(lambda nested=nested: torch.nn.functional.relu(nested))
+        assert [spec.shape for spec in (*seen.shapes, *seen.outputs)] == [(2, -1, 8)] * 2
+        assert seen.zero_inputs is None

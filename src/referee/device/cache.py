@@ -124,7 +124,7 @@ class Flusher:
 
 def working_set_bytes(shapes: Iterable[TensorSpec]) -> int:
     """How many bytes entered the step: the least it must read if nothing is cached."""
-    return sum(spec.count * prod(spec.shape) * parse_dtype(spec.dtype).itemsize for spec in shapes)
+    return sum(spec.count * prod(map(abs, spec.shape)) * parse_dtype(spec.dtype).itemsize for spec in shapes)
 
 
 def copies_needed(*, working_set: int, cache: int) -> int:

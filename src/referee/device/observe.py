@@ -285,15 +285,28 @@ def describe(tensors: Iterable[tuple[torch.Tensor, str]]) -> tuple[TensorSpec, .
 def _spec(tensor: torch.Tensor, role: str) -> TensorSpec:
     try:
         stride = tuple(int(step) for step in tensor.stride())
-    except (RuntimeError, NotImplementedError):  # sparse and nested layouts have none
+    except (RuntimeError, NotImplementedError, AttributeError):  # sparse and nested layouts have none
         stride = ()
     return TensorSpec(
         role=role,
-        shape=tuple(int(size) for size in tensor.shape),
+        shape=_shape(tensor),
         stride=stride,
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),
     )
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The sizes; -1 where the parts of a nested tensor differ."""
+    if not tensor.is_nested:
+        return tuple(int(size) for size in tensor.shape)
+    sizes = []
+    for dimension in range(tensor.dim()):
+        try:
+            sizes.append(int(tensor.size(dimension)))
+        except (RuntimeError, AttributeError):  # no number, or a symbol for the parts' sizes
+            sizes.append(-1)
+    return tuple(sizes)
 
 
 def _dominant(watch: Watch, outputs: list[torch.Tensor]) -> str:
@@ -318,7 +331,9 @@ def _all_zero(torch: Any, inputs: list[torch.Tensor]) -> bool | None:
     Sparse, nested and quantised tensors are not compared: where there is one, zeros elsewhere leave it unknown.
     """
     filled = [tensor for tensor in inputs if tensor.numel() and tensor.device.type != "meta"]
-    plain = [tensor for tensor in filled if tensor.layout is torch.strided and not tensor.is_quantized]
+    plain = [
+        tensor for tensor in filled if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
+    ]
     with torch.no_grad():
         if any(bool(tensor.detach().ne(0).any()) for tensor in plain):
             return False

@@ -54,6 +54,7 @@ def _is_readable(torch: Any, tensor: torch.Tensor) -> bool:
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.is_floating_point()
         and tensor.layout is torch.strided
+        and not tensor.is_nested
         and tensor.numel() > 0
         and tensor.device.type not in _UNREAD
     )
