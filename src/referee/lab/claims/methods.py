@@ -53,7 +53,7 @@ METHODS: dict[str, Method] = {
     "M3": Method(
         how="x @ x, 256 × 256, float32, as in M1, on XLA where it is installed and on PyTorch's own lazy backend "
         "otherwise. The awaited clock materialises each call's own output. Only its scatter is in the interval, as in "
-        "M1. Blocks are longer here than on a CPU, so that handing a graph over spreads over their calls.",
+        "M1. Blocks are longer here than on a CPU, so that the wait at their end spreads over their calls.",
         range_from="“almost none”: at most a tenth.",
     ),
     "M4": Method(
