@@ -209,3 +209,18 @@ def test_directories_and_patterns(tmp_path: Path):
     (tmp_path / "sub").mkdir()
     with pytest.raises(TraceError, match="holds no trace"):
         find_traces([tmp_path / "sub"])
+
+
+def test_a_rank_that_no_name_states_is_read_from_the_files_heads(tmp_path: Path) -> None:
+    """The profiler's own handler names files after machine, process and time."""
+    for rank in (3, 12):
+        job = {"backend": "nccl", "rank": rank, "world_size": 16, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+        text = TraceBuilder().op("aten::mm", 0, 5).metadata(distributedInfo=job).to_json()
+        (tmp_path / f"node_{1000 + rank}.17.pt.trace.json").write_bytes(text)
+        (tmp_path / f"node_{2000 + rank}.17.pt.trace.json.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "other.json").write_bytes(b"{}")
+    (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8bno")
+    found = find_traces([tmp_path], rank=12)
+    assert [os.path.basename(path) for path in found] == ["node_1012.17.pt.trace.json", "node_2012.17.pt.trace.json.gz"]
+    with pytest.raises(TraceError, match="rank 4"):
+        find_traces([tmp_path], rank=4)

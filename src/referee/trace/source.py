@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ SIDE_SUFFIXES = (".provenance.json", ".capture.json", ".memory.json", ".flops.js
 STDIN = "-"
 _CHUNK = 1 << 20
 _RANK = re.compile(r"(?i)(?:rank|worker)[-_]?(\d+)")
+_STATED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
+_HEAD_BYTES = 1 << 16
+"""Kineto writes what it knows of the job before the events, behind a few hundred bytes for each device."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATTERN = re.compile(r"[*?\[]")
 _KEPT: dict[str, Scratch] = {}
@@ -165,8 +169,8 @@ def find_traces(
 ) -> list[str]:
     """The traces that ``paths`` name: directories are searched, patterns expanded, everything else is taken as it is.
 
-    ``rank`` keeps the files whose name says that rank; ``passed_over`` collects the databases in directories that are
-    no exports of Nsight Systems. Raises :class:`~referee.errors.TraceError` where no trace is found.
+    ``rank`` keeps the files whose name, or else whose head, says that rank; ``passed_over`` collects the databases in
+    directories that are no exports of Nsight Systems. Raises :class:`~referee.errors.TraceError` where no trace is found.
     """
     others: list[str] = [] if passed_over is None else passed_over
     found: list[str] = []
@@ -179,11 +183,12 @@ def find_traces(
             found.append(path)
     if rank is None:
         return found
-    chosen = [path for path in found if rank_in_name(path) == rank]
+    chosen = [path for path in found if _rank_of(path) == rank]
     if not chosen:
         raise TraceError(
             f"No file named for rank {rank} among {len(found)} trace files.",
-            hint="File names must hold rank or worker and its number, as rank3 or worker-3.",
+            hint="File names must hold rank or worker and its number, as rank3 or worker-3, or the files state a rank "
+            "in their distributedInfo.",
         )
     return chosen
 
@@ -235,3 +240,25 @@ def rank_in_name(path: str | os.PathLike[str]) -> int | None:
     """The rank that a file's name states, ``None`` if it states none."""
     match = _RANK.search(os.path.basename(path))
     return int(match.group(1)) if match else None
+
+
+def _rank_of(path: str) -> int | None:
+    """The rank that a file's name states, else the one that Kineto wrote at its beginning."""
+    named = rank_in_name(path)
+    if named is not None or not os.path.isfile(path):
+        return named
+    stated = _STATED_RANK.search(_head(path))
+    return int(stated.group(1)) if stated else None
+
+
+def _head(path: str) -> bytes:
+    """The beginning of a file's text, plain or gzip; nothing where it cannot be read."""
+    import gzip
+
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else open(path, "rb") as text:
+            return text.read(_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b""
