@@ -170,7 +170,9 @@ def find_traces(
     """The traces that ``paths`` name: directories are searched, patterns expanded, everything else is taken as it is.
 
     ``rank`` keeps the files whose name, or else whose head, says that rank; ``passed_over`` collects the databases in
-    directories that are no exports of Nsight Systems. Raises :class:`~referee.errors.TraceError` where no trace is found.
+    directories that are no exports of Nsight Systems.
+
+    Raises :class:`~referee.errors.TraceError` where no trace is found.
     """
     others: list[str] = [] if passed_over is None else passed_over
     found: list[str] = []
