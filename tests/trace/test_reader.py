@@ -147,6 +147,21 @@ def test_times_that_are_none_or_too_far_away_are_left_out_and_said():
     assert [f.evidence["events"] for f in trace.findings if f.code == "unusable-times"] == [4]
 
 
+@given(zeros=st.sets(st.integers(0, 11), max_size=11), first_us=st.integers(86_400_000_000, 2 * 10**15))
+def test_starts_of_zero_beside_others_of_an_epoch_are_none(zeros: set[int], first_us: int):
+    """Profilers that lost a time have written 0: the trace is not half a century long for it."""
+    trace = read(*(event(ts=0 if at in zeros else first_us + at, dur=0 if at in zeros else 5) for at in range(12)))
+    assert len(trace.rows) == 12 - len(zeros)
+    assert int(trace.rows.end_ns.max()) <= 16_000
+    told = [f.evidence["events"] for f in trace.findings if f.code == "unusable-times"]
+    assert told == ([len(zeros)] if zeros else [])
+
+
+def test_a_start_of_zero_among_its_like_is_a_time():
+    assert len(read(event(ts=0), event(ts=10), event(ts=3_600_000_000)).rows) == 3
+    assert len(read(event(ts=0), event(ts=0)).rows) == 2
+
+
 def test_begin_and_end_events_nest_by_thread():
     trace = read(
         {"ph": "B", "cat": "cpu_op", "name": "outer", "pid": 1, "tid": 1, "ts": 10},

@@ -20,6 +20,8 @@ from referee.trace.numbers import Unusual
 
 _LIMIT_NS = 1 << 62
 """Times further than this from the earliest one (146 years) are no times of this trace."""
+_DAY_NS = 86_400 * 10**9
+"""No recording lasts for a day."""
 
 
 @dataclass(kw_only=True)
@@ -125,7 +127,8 @@ def _unusable(lost: int) -> Finding:
     return Finding(
         code="unusable-times",
         severity="warning",
-        message=f"{lost} events have a start or a duration that is no time, or lies 146 years away: left out.",
+        message=f"{lost} events have a start or a duration that is no time, that is 0 although all others have one, or "
+        "that lies 146 years away: left out.",
         evidence={"events": lost},
     )
 
@@ -228,6 +231,7 @@ def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColu
     """The earliest start, all starts since it, and which of them can be used."""
     usable = np.ones(len(start), np.bool_)
     usable[list(unusual)] = False
+    usable[_unwritten(start, usable)] = False
     exact = {at: value for at, value in unusual.items() if value is not None}
     lowest = [int(start[usable].min())] if usable.any() else []
     base = min([*lowest, *exact.values()], default=0)
@@ -246,6 +250,18 @@ def rebase(start: IntColumn, unusual: Unusual) -> tuple[int, IntColumn, BoolColu
             usable[at] = True
     usable &= shifted < _LIMIT_NS
     return base, shifted, usable
+
+
+def _unwritten(start: IntColumn, usable: BoolColumn) -> IntColumn:
+    """Where a start is 0 and all others lie a day or more behind it: that is where a profiler had no time to write."""
+    zero = np.flatnonzero(start == 0)
+    zero = zero[usable[zero]]
+    if not zero.size:
+        return zero
+    others = usable.copy()
+    others[zero] = False
+    apart = others.any() and int(start[others].min()) >= _DAY_NS
+    return zero if apart else zero[:0]
 
 
 def device_properties(stated: Any) -> tuple[DeviceProperties, ...]:
