@@ -36,6 +36,7 @@ Load = Callable[[], Target]
 """Builds the target anew; two that were built after the same seed must hold the same weights."""
 
 _QUICK = Plan(budget_ns=200 * NS_PER_MS, min_ns=100 * NS_PER_MS, clocks=("settled_amortised",))
+_NOTHING_COMPILED = "the compiler was given nothing of it: what runs is code that it leaves alone, torch's own say"
 _STEADY_CALLS = 10
 """Calls after the first in which a step that recompiles every time gives itself away (the limit is eight)."""
 
@@ -204,6 +205,9 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
         name = type(shared[0]).__name__
         raise RuntimeError(f"the target hands out the same {name} each time: let it be a factory that builds one")
     made = kernels_made()
+    if fix.compiles:
+        load_torch().compiler.reset()  # what an earlier try compiled would be found again, and cost nothing
+    frames = device.counters().get("compile.frames")
     with listening() if fix.compiles else nullcontext(CompilerLog()) as log:
         step = fix.apply(own, situation)
         check, calls_ns = None, list[int]()
@@ -222,7 +226,9 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
         log=log,
         kernels=kernels_made() - made,
         steady=steady,
-        failed=fix.failed(step, situation),
+        failed=_NOTHING_COMPILED
+        if fix.compiles and frames is not None and device.counters().get("compile.frames") == frames
+        else fix.failed(step, situation),
     )
 
 
@@ -280,12 +286,16 @@ def _time(
         Candidate(
             name=name,
             step=step,
-            observation=seen,
+            observation=of_side,
             target=applied.eager.target,
             method=seen.method,
             switches=seen.switches,
         )
-        for name, step in (("eager", applied.eager.step), (fix.name, applied.step))
+        for name, step, of_side in (
+            ("eager", applied.eager.step, observe(applied.eager.step, device)),
+            # Watching would compile once more; what eager keeps from call to call is not the fix's.
+            (fix.name, applied.step, replace(seen, kept=None)),
+        )
     ]
     return compare(
         sides, device=device, plan=plan, name=fix.name, ignoring=(*COMPARED, *fix.changes), progress=progress

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from referee.device.host import load_torch
@@ -81,7 +81,8 @@ def run_once(step: Step, loaded: Loaded, *, device: Device) -> Outcome:
     pin_random()
     output = step()
     device.settle(output)
-    leaves: list[Any] = find_leaves(output, torch.Tensor)
+    arrays: list[Any] = find_leaves(output, _is_array)
+    leaves = [_tensor(leaf) for leaf in arrays]
     places = {_storage(t): f"input {k}" for k, t in enumerate(inputs)}
     places.update({_storage(p): f"parameter {k}" for k, p in enumerate(parameters)})
     with torch.no_grad():
@@ -89,7 +90,7 @@ def run_once(step: Step, loaded: Loaded, *, device: Device) -> Outcome:
             nesting=nesting(output),
             outputs=tuple(_view(leaf, k, leaves, places) for k, leaf in enumerate(leaves)),
             numbers=tuple(numbers(output)),
-            gradients={k: p.grad.detach().clone() for k, p in enumerate(parameters) if p.grad is not None},
+            gradients={k: _dense(p.grad.detach()).clone() for k, p in enumerate(parameters) if p.grad is not None},
             updates={k: p.detach() - old for k, (p, old) in enumerate(zip(parameters, before, strict=True))},
             buffers=dict(
                 enumerate(
@@ -98,6 +99,17 @@ def run_once(step: Step, loaded: Loaded, *, device: Device) -> Outcome:
             ),
             written=tuple(k for k, (t, old) in enumerate(zip(inputs, held, strict=True)) if not _equal(t, old)),
         )
+
+
+def _is_array(item: object) -> bool:
+    import numpy as np
+
+    return isinstance(item, load_torch().Tensor) or (isinstance(item, np.ndarray) and item.dtype.kind in "fiubc")
+
+
+def _tensor(leaf: Any) -> Any:
+    torch = load_torch()
+    return leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
 
 
 def reuses_memory(step: Step, *, device: Device) -> bool:
@@ -129,13 +141,13 @@ def _view(leaf: Any, number: int, leaves: Sequence[Any], places: Mapping[int, st
     if mine in places:
         shares.append(places[mine])
     return View(
-        dtype=str(leaf.dtype).removeprefix("torch."),
+        dtype=_kind(leaf),
         shape=tuple(leaf.shape),
         # The stride of a dimension of one element says nothing.
         stride=tuple(step if size > 1 else 0 for size, step in zip(leaf.shape, _strides(leaf), strict=True)),
         device=str(leaf.device),
         shares=tuple(shares),
-        value=leaf.detach().clone(),
+        value=_dense(leaf.detach()).clone(),
     )
 
 
@@ -147,8 +159,22 @@ def _strides(leaf: Any) -> tuple[int, ...]:
     return strides
 
 
+def _dense(tensor: Any) -> Any:
+    """What is sparse or quantised as the values it stands for: few operators take it as it is."""
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor if tensor.layout == load_torch().strided else tensor.to_dense()
+
+
+def _kind(leaf: Any) -> str:
+    """The dtype, and the layout where it is not the usual one."""
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    return dtype if leaf.layout == load_torch().strided else f"{dtype} {str(leaf.layout).removeprefix('torch.')}"
+
+
 def _equal(a: Any, b: Any) -> bool:
     torch = load_torch()
+    a, b = _dense(a), _dense(b)
     if not a.is_floating_point():
         return bool(torch.equal(a, b))
     return bool(torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
@@ -163,6 +189,11 @@ def nesting(output: object, depth: int = 0) -> str:
         return "{" + ", ".join(f"{key}: {nesting(value, depth + 1)}" for key, value in output.items()) + "}"
     if isinstance(output, (list, tuple)) and depth < 6:
         return "(" + ", ".join(nesting(value, depth + 1) for value in output) + ")"
+    if is_dataclass(output) and not isinstance(output, type) and depth < 6:
+        held = ", ".join(f"{field.name}={nesting(getattr(output, field.name), depth + 1)}" for field in fields(output))
+        return f"{type(output).__name__}({held})"
+    if isinstance(output, str):
+        return repr(output[:60])
     return type(output).__name__
 
 
@@ -176,6 +207,8 @@ def numbers(output: object) -> Iterator[float]:
     elif isinstance(output, (list, tuple)):
         for value in output:
             yield from numbers(value)
+    elif is_dataclass(output):
+        yield from numbers([getattr(output, field.name) for field in fields(output)])
 
 
 @dataclass
@@ -210,8 +243,12 @@ def hold_against(eager: Outcome, fixed: Outcome, *, fix: Fix, dtype: str) -> Out
         f"{precision}: relative error by norm up to {TOLERANCE[precision]:g} for outputs, {gradient_tolerance:g} for "
         f"gradients and buffers, {fix.update_tolerance:g} for updates; one element up to {ELEMENT_FACTOR:g} times that"
     )
+    compared = (eager.outputs, eager.numbers, eager.gradients, eager.buffers, eager.written)
+    nothing = not any(compared) and worst_update is None and not found.differences
+    if nothing:
+        found.notes.append("nothing could be compared: the step returns no tensor and no number, and changes nothing")
     return OutputCheck(
-        match=not found.differences,
+        match=None if nothing else not found.differences,
         tolerance=tolerance,
         differences=tuple(found.differences),
         notes=tuple(found.notes),

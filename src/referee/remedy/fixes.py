@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from referee.device.graph_replay import capture_graph
 from referee.device.host import load_torch
 from referee.device.observe import observe
 from referee.errors import StepError
+from referee.remedy.compiled_in_place import compile_default, compile_reduce_overhead, own_code_words
+from referee.remedy.content import kind_of
 from referee.remedy.fix import Fix, Loaded, Situation, Step
 from referee.remedy.layout import keep_layout, undoes_nothing, undone_words
 from referee.target import Target
@@ -50,34 +53,9 @@ def _only_inference(situation: Situation) -> str:
     return ""
 
 
-def compile_default(loaded: Loaded, situation: Situation) -> Step:
-    """The models compiled in place where the step trains, else the step itself."""
-    return _compiled(loaded, situation)
-
-
-def compile_reduce_overhead(loaded: Loaded, situation: Situation) -> Step:
-    """The same with CUDA graphs."""
-    step = _compiled(loaded, situation, mode="reduce-overhead")
-    torch = load_torch()
-
-    def marked() -> object:
-        torch.compiler.cudagraph_mark_step_begin()
-        return step()
-
-    return marked
-
-
-def _compiled(loaded: Loaded, situation: Situation, **options: Any) -> Step:
-    torch = load_torch()
-    if situation.trains and loaded.roots:
-        # The loop around the model (backward, the optimizer) breaks graphs: what users compile there is the model.
-        for module in loaded.roots:
-            module.compile(**options)
-        return loaded.step
-    return torch.compile(loaded.step, **options)  # type: ignore[no-any-return]
-
-
 def _can_compile(situation: Situation) -> str:
+    if situation.seen.output is None and not situation.trains and not situation.seen.mutated:
+        return "the step returns nothing and writes to nothing, so a compiler leaves all of it out: return the output"
     if situation.seen.compiled != "no":
         return f"the step is compiled already: {situation.seen.compiled}"
     if situation.device_type not in ("cpu", "cuda", "xpu"):
@@ -116,14 +94,35 @@ def autocast_bf16(loaded: Loaded, situation: Situation) -> Step:
         from referee.precision.control import BF16, Control
 
         control = Control(BF16, device_type=kind, own_sites=situation.seen.autocast != "off")
-        return lambda: control.call(step)
+        return lambda: back_to_float32(control.call(step))
 
     def within() -> object:
         with torch.autocast(kind, dtype=torch.bfloat16):
-            output = step()
-            return output.float() if isinstance(output, torch.Tensor) and output.dtype == torch.bfloat16 else output
+            return back_to_float32(step())
 
     return within
+
+
+def back_to_float32(output: Any) -> Any:
+    """``output`` with its bfloat16 tensors in float32, nested as it was."""
+    torch = load_torch()
+    if isinstance(output, torch.Tensor):
+        return output.float() if output.dtype == torch.bfloat16 else output
+    if is_dataclass(output) and not isinstance(output, type):
+        values = {field.name: getattr(output, field.name) for field in fields(output) if field.init}
+        return _changed(output, values, lambda made: replace(output, **made))
+    if isinstance(output, dict):
+        return _changed(output, output, type(output))
+    if isinstance(output, (list, tuple)):
+        make = type(output)._make if hasattr(output, "_make") else type(output)
+        return _changed(output, dict(enumerate(output)), lambda made: make(made.values()))
+    return output
+
+
+def _changed(output: Any, values: dict[Any, Any], make: Callable[[dict[Any, Any]], Any]) -> Any:
+    """``output`` itself where nothing in it was converted."""
+    made = {key: back_to_float32(value) for key, value in values.items()}
+    return output if all(made[key] is value for key, value in values.items()) else make(made)
 
 
 def _can_autocast(situation: Situation) -> str:
@@ -133,6 +132,8 @@ def _can_autocast(situation: Situation) -> str:
         return f"the step runs under autocast already: {situation.seen.autocast}"
     if situation.seen.dtype not in ("float32", "none"):
         return f"the step computes in {situation.seen.dtype} already"
+    if not any(kind_of(op) == "product" for op in situation.seen.ops):
+        return "there is no matrix product and no convolution in it"
     return ""
 
 
@@ -338,6 +339,7 @@ CATALOGUE: tuple[Fix, ...] = (
         attacks="per-op CPU overhead and memory traffic between operators",
         apply=compile_default,
         why_not=_can_compile,
+        finds=own_code_words,
         compiles=True,
     ),
     Fix(
