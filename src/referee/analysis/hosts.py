@@ -7,7 +7,7 @@ helper thread holds nobody up.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,24 +97,31 @@ def _part(stretches: Stretches, *, of_one_off: bool) -> IntervalSet:
 def silent_stretches(trace: Trace, threads: BoolColumn) -> Stretches:
     """Stretches of 2 ms or more in which no row of the threads starts or ends, between their first and last row.
 
+    Python's frames do not end a stretch: it is the same whether they were recorded or not. What holds it they may tell.
+
     A heuristic: a stretch is a *one-off* cost if a launch or another call that is no wait holds it, if the operator
     that holds it takes at most a tenth of the time later, or if compiled code follows it for the first time; every
     other stretch is a *pause*.
     """
     rows = trace.rows
-    wanted = np.zeros(256, dtype=bool)
-    wanted[[int(kind) for kind in HOST_KINDS]] = True
-    host = np.flatnonzero(wanted[rows.kind] & threads[rows.thread])
-    start_ns, end_ns = _quiet(rows.start_ns[host], lambda: (rows.end_ns[block] for block in _blocks(host)))
+    loud = _of_kinds(trace, threads, [kind for kind in HOST_KINDS if kind is not Kind.PYTHON])
+    start_ns, end_ns = _quiet(rows.start_ns[loud], lambda: (rows.end_ns[block] for block in _blocks(loud)))
     one_off = np.zeros(start_ns.size, dtype=bool)
     if start_ns.size:
         middle_ns = (start_ns + end_ns) // 2
         one_off = (
-            _held_by_call(trace, host, middle_ns)
-            | _held_by_shrinking_operator(trace, host, middle_ns)
-            | _compiled_after(trace, host, middle_ns=middle_ns, end_ns=end_ns)
+            _held_by_call(trace, _of_kinds(trace, threads, HOST_KINDS), middle_ns)
+            | _held_by_shrinking_operator(trace, loud, middle_ns)
+            | _compiled_after(trace, loud, middle_ns=middle_ns, end_ns=end_ns)
         )
     return Stretches(start_ns=start_ns, end_ns=end_ns, one_off=one_off)
+
+
+def _of_kinds(trace: Trace, threads: BoolColumn, kinds: Sequence[Kind]) -> RowNumbers:
+    """The rows of these kinds on these threads."""
+    wanted = np.zeros(256, dtype=bool)
+    wanted[[int(kind) for kind in kinds]] = True
+    return np.flatnonzero(wanted[trace.rows.kind] & threads[trace.rows.thread])
 
 
 def _blocks(values: RowNumbers) -> list[RowNumbers]:

@@ -90,8 +90,16 @@ class Study:
 
     @cached_property
     def behind_waits(self) -> dict[str, int]:
-        """How much of the idle time that is given to waits another cause would take off alone, by that cause, in ns."""
-        return behind_waits(self.trace, self.gaps)
+        """How much of the idle time that is given to waits another cause would take off alone, by that cause, in ns.
+
+        What waits are charged with beyond the gap right behind them was another cause's there: that is both as well.
+        """
+        found = behind_waits(self.trace, self.gaps)
+        more = {
+            name: sum(int((g.cause(name) - c.cause(name)).sum()) for g, c in zip(self.gaps, self.charged, strict=True))
+            for name in found
+        }
+        return {name: ns + max(0, more[name]) for name, ns in found.items()}
 
     @cached_property
     def totals(self) -> Totals:
