@@ -267,3 +267,79 @@ def test_without_the_event_or_its_end_what_is_awaited_is_not_seen(*, told: bool,
     report = two_devices(told=told, takes_turns=takes_turns)
     assert report.idle.unseen_ns > 0
     assert "Devices take turns" not in verdict_sentence(report.verdict, report)
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_what_python_does_for_long_is_a_pause_whether_its_frames_are_recorded_or_not(*, frames: bool) -> None:
+    """Five steps that prepare for 9 ms in plain Python and then launch twenty kernels of 100 µs within 200 µs."""
+    builder, at, number, device = TraceBuilder(), 0, 0, 0
+    for step in range(5):
+        begun = at
+        for _ in range(300):
+            if frames:
+                builder.python("tokenizers.py(10): encode", at * US, 29 * US)
+            at += 30
+        for _ in range(20):
+            number += 1
+            builder.op("aten::mm", at * US, 9 * US)
+            builder.launch("cudaLaunchKernel", (at + 1) * US, 5 * US, correlation=number)
+            device = max(device, at + 8) + 100
+            builder.kernel("gemm", (device - 100) * US, 100 * US, correlation=number)
+            at += 10
+        builder.step(step, begun * US, (at - begun) * US)
+    report = diagnose(builder.build())
+    assert report.verdict.regime == "mixed"
+    assert report.idle.host_starved.pause_ns == pytest.approx(4 * (9_200 - 2_000) * US, rel=0.02)
+    assert ("stands still in tokenizers.py" in verdict_sentence(report.verdict, report)) is frames
+
+
+def test_a_pause_behind_a_wait_that_costs_the_hosts_lead_is_said() -> None:
+    """A checkpoint: the host is 18 ms ahead, waits for 30 copies to pageable memory, and then stands still for 40 ms.
+
+    The gap is the pause's by its last copy, which took 300 µs. Without the waits the host would have stood still while
+    the device worked, so that they are charged with most of it: that, too, the pause would take off alone.
+    """
+    builder, at, number, device = TraceBuilder(), 0, 0, 0
+    for step in range(6):
+        begun = at
+        for _ in range(60):
+            number += 1
+            builder.op("aten::mm", at * US, 8 * US)
+            builder.launch("cudaLaunchKernel", (at + 1) * US, 5 * US, correlation=number)
+            device = max(device, at + 8) + 100
+            builder.kernel("gemm", (device - 100) * US, 100 * US, correlation=number)
+            at += 9
+        for _ in range(30 if step == 2 else 0):
+            number += 1
+            begins = max(device, at + 4)
+            device = begins + 300
+            builder.launch("cudaMemcpyAsync", at * US, (device + 2 - at) * US, correlation=number)
+            builder.memcpy(begins * US, 300 * US, name="Memcpy DtoH (Device -> Pageable)", correlation=number)
+            at = device + 5
+        at += 40_000 if step == 2 else 0
+        builder.step(step, begun * US, (at - begun) * US)
+    report = diagnose(builder.build())
+    assert report.verdict.regime == "sync-bound"
+    assert report.idle.synchronised_ns < 0.02 * report.totals.window_ns
+    (behind,) = [step for step in report.verdict.evidence if step.name == "timeline: behind these waits, pauses"]
+    (largest,) = [step for step in report.verdict.evidence if step.name == "timeline: largest loss, synchronised"]
+    assert behind.value == pytest.approx(largest.value, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "regime"),
+    [
+        ("[pl][profile][_TrainingEpochLoop].train_dataloader_next", "input-bound"),
+        ("[pl][profile][_EvaluationLoop].val_next", "input-bound"),
+        ("[pl][profile]get_train_batch", "input-bound"),
+        ("[pl][profile][Strategy]SingleDeviceStrategy.batch_to_device", "mixed"),
+    ],
+)
+def test_a_trainer_waits_for_batches_of_any_loader(name: str, regime: str) -> None:
+    """Lightning's own frame stands around loaders that are not torch's, too."""
+    report = stretched({"user_annotation": name})
+    assert report.verdict.regime == regime
+    starved = report.idle.host_starved
+    assert (starved.loader_ns if regime == "input-bound" else starved.pause_ns) == pytest.approx(
+        4 * 10_000 * US, rel=0.02
+    )

@@ -76,7 +76,11 @@ KIND_OF_CATEGORY: dict[str, Kind] = {
 """Category in lower case → kind. The names are those of Kineto's ``ActivityType``, torch 1.8 and other vendors."""
 
 _STEP = re.compile(r"ProfilerStep\s?#\s?\d+")
-_LOADER = re.compile(r"enumerate\((DataLoader|DataPipe)\)#")
+_LOADER = re.compile(
+    r"enumerate\((DataLoader|DataPipe)\)#|"
+    r"\[pl\]\[profile\](?:\[\w+\]\.)?(?:(?:train|val|sanity|test|predict)_(?:dataloader_)?next|get_train_batch)$"
+)
+"""The frame that torch's loaders put around each batch, and Lightning's around whatever it takes batches from."""
 _LAUNCH = re.compile(
     r"(?:cuda|cu|hip|musa|mu|ze|ur|pi)[A-Z]\w*?(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch|KernelLaunch)|"
     r"(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperativeKernel|GraphLaunch)"
