@@ -78,7 +78,8 @@ class Idle:
     other_ns: int
     host_starved: HostStarved
     unseen_ns: int = 0
-    """Part of dependency or other: gaps over 50 µs although the next row was already queued."""
+    """Part of dependency or other: gaps over 50 µs although the next row was already queued, and nothing in the file
+    (such as another device's row) shows what it waited for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,10 +288,12 @@ class NullExperiment:
 
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """One rank of a job. Collectives are those found in every rank; ``last`` counts those it came to last.
+    """One rank of a job. Collectives are those found in every rank of their group; ``last``: to how many it came last.
 
-    ``waited_ns`` is the time in them until the last rank came, ``waited_frac`` its share of all recorded steps.
-    The clock's offset is from rank 0's, with its error, as the captures measured it.
+    ``waited_ns`` is the time in them until the last rank came, ``waited_frac`` its share of all whole steps: of their
+    walls, or of what they launched from its first start to its last end, where the host runs ahead and that is longer.
+    ``step_ns`` is the median wall, or there the mean of the latter. The clock's offset is from rank 0's, with its
+    error, as the captures measured it.
     """
 
     rank: int
@@ -312,7 +315,7 @@ class RankJob:
     ``basis`` is ``clocks`` where arrivals are compared on one clock, ``durations`` where the offsets are not known.
     ``collectives`` are those compared. ``cut_collectives`` are those that the profiler's stop cut off in some rank: by
     ``clocks`` they are among the compared ones, since an arrival is exact whatever became of the end, by ``durations``
-    they are left out. ``unmatched_collectives`` are not in all traces.
+    they are left out. ``unmatched_collectives`` are not in all traces of their group.
     """
 
     world_size: int | None
