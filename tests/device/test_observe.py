@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import referee
 from referee.device.compilers import compile_counters
 from referee.device.fake import FakeAsync
 from referee.device.observe import Observation, observe
@@ -305,3 +306,20 @@ def test_nested_inputs_are_described_with_the_sizes_that_they_have() -> None:
         seen = watch(lambda nested=nested: torch.nn.functional.relu(nested))
         assert [spec.shape for spec in (*seen.shapes, *seen.outputs)] == [(2, -1, 8)] * 2
         assert seen.zero_inputs is None
+
+
+def test_the_threads_that_a_step_sets_for_itself_are_seen_and_stated() -> None:
+    x, session = torch.randn(8, 8), torch.get_num_threads()
+
+    def step() -> object:
+        torch.set_num_threads(session + 1)
+        try:
+            return x @ x
+        finally:
+            torch.set_num_threads(session)
+
+    assert watch(step).threads == session + 1
+    assert watch(lambda: x @ x).threads == session
+    found = referee.bench(step, budget="20ms")
+    assert found.provenance.value("chip.threads") == session + 1
+    assert torch.get_num_threads() == session

@@ -137,6 +137,7 @@ def measure(
         before=before,
         switches={**_casts(observation), **(switches or {})},
         devices=getattr(observation, "devices", ()),
+        threads=getattr(observation, "threads", None),
     )
     found = _record(
         timed,

@@ -164,6 +164,7 @@ def prepare(
         before=before,
         switches=candidate.switches,
         devices=getattr(seen, "devices", ()),
+        threads=getattr(seen, "threads", None),
     )
     long = calls == 1 and warmed.one_ns > SLICE_NS
     return Ready(

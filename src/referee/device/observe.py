@@ -72,6 +72,8 @@ class Observation:
     autocast_site: str = "nowhere"
     in_force: Mapping[str, Scalar] = field(default_factory=dict)
     """The process-wide switches, by their names in provenance, as most of the step's calls met them."""
+    threads: int | None = None
+    """How many intra-op threads most of the step's calls met; ``None`` where that was not watched."""
     compiled: str = "no"
     fill: str = "not read"
     nan_output: bool = False
@@ -203,6 +205,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         autocast=", ".join(inside) or "off",
         autocast_site=_site(around, inside),
         in_force=_in_force(watch),
+        threads=_threads(watch),
         fill=_fill(zero, inputs),
         flop=watch.flop - (0 if redundancy is None else redundancy.flop),
         redundancy=redundancy,
@@ -267,6 +270,15 @@ def _in_force(watch: Watch) -> dict[str, Scalar]:
         return {}
     ((values, _),) = watch.switches.most_common(1)
     return {path.removeprefix("switches."): value for path, value in values if path.startswith("switches.")}
+
+
+def _threads(watch: Watch) -> int | None:
+    """With how many threads a step computes that sets their number, even where it puts it back."""
+    if not watch.switches:
+        return None
+    ((values, _),) = watch.switches.most_common(1)
+    threads = dict(values).get("chip.threads")
+    return threads if isinstance(threads, int) else None
 
 
 def _site(around: str, inside: list[str]) -> str:

@@ -61,13 +61,15 @@ def collect(
     before: MachineMark | None = None,
     switches: Mapping[str, Scalar] | None = None,
     devices: Collection[str] = (),
+    threads: int | None = None,
 ) -> Provenance:
     """The provenance of a number measured on ``device`` just now.
 
     ``method`` must hold ``clock``; ``timer``, ``address_layout`` and ``target`` are filled in here. ``before`` is the
     mark set before the measurement; without it the state is read now and throttling is not known. ``switches`` adds to
     or replaces what is read on this thread (what was observed *inside* the step: autocast site, compilation).
-    ``devices`` are those on which the step was seen to compute: one that takes no part is not stated. Raises
+    ``devices`` are those on which the step was seen to compute: one that takes no part is not stated. ``threads`` are
+    those with which it was seen to compute, where a step sets them itself. Raises
     :class:`~referee.errors.ProvenanceError` for keys that the registry does not list.
     """
     mark = before if before is not None else mark_machine()
@@ -80,7 +82,7 @@ def collect(
     return Provenance(
         dtype=dtype,
         shapes=tuple(shapes),
-        chip={**read_chip(), **read_threads()},
+        chip={**read_chip(), **read_threads(), **({} if threads is None else {"threads": threads})},
         accelerator=device.describe() if _takes_part(device, devices) else None,
         method={**given, **method},
         software={**read_software(), **read_repository(target.source_file if target is not None else None)},
