@@ -140,7 +140,7 @@ def test_processes_that_the_step_waits_for_are_a_part_of_its_time() -> None:
     assert found.median_ns == pytest.approx(95_000, rel=0.06)
     told = parents(found)
     assert list(told) == ["host-waits"]
-    assert "the step waits for child processes, which used 9" in told["host-waits"].message
+    assert "another process. Child processes used 9" in told["host-waits"].message
 
 
 def test_a_loader_that_makes_the_next_batch_is_told_and_keeps_its_number() -> None:

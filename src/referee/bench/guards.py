@@ -289,17 +289,13 @@ def check_waiting(waited: Waited | None, *, compared: bool = False) -> tuple[Fin
     if not waited.much:
         return () if children < CHILDREN_FRAC else (_children_compute(children),)
     ratio = " The ratio is of the waiting as well as of the computing." if compared else ""
-    cause = (
-        f"the step waits for child processes, which used {format_frac(children)} of a processor meanwhile."
-        if children >= CHILDREN_FRAC
-        else "the step sleeps, or waits for input, a lock or another process."
-    )
+    beside = f" Child processes used {format_frac(children)} of a processor meanwhile." * (children >= CHILDREN_FRAC)
     return (
         Finding(
             code="host-waits",
             severity="warning",
             message=f"During {format_frac(waited.frac)} of the time this process neither computed nor wanted a "
-            f"processor: {cause}{ratio}",
+            f"processor: the step sleeps, or waits for input, a lock or another process.{beside}{ratio}",
             evidence={"waited_frac": waited.frac, "limit_frac": WAITING_FRAC, "children_frac": children},
             hint="`referee profile` shows the line that waits (--stacks).",
         ),
