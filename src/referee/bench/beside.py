@@ -119,7 +119,8 @@ def _check(who: str, before: float, after: float, *, mend: str, waits: bool = Fa
         meaning = ", as they did before the first timed one: what they compute is not in the number."
         hint = "If it is the step's own work, wait for it in the step; else measure without it."
     elif waits:
-        meaning = ", and the step waits for them: the number is of calls in a row, each of which finds work begun."
+        meaning = ", and the step waits for much of its time, for them as it seems: the number is of calls in a row, "
+        meaning += "each of which finds work begun."
         hint = "A single call takes longer, and calls with other work between them take less."
     else:
         meaning = ": the step leaves them work that was not done, and the clock did not wait for it."
