@@ -76,11 +76,13 @@ def child(operation: str, *, layout: Literal["fixed", "random"]) -> None:
     step = make_operation(operation)
     found = referee.bench.measure.measure(step, device=open_device("cpu"))
     wall = time.perf_counter() - began
+    clock = found.core_clock
     print(
         json.dumps(
             {
                 "floor": found.floor_ns,
-                "chain": None if found.core_clock is None else found.core_clock.chain_ns,
+                "at_one_clock": clock and {"floor": clock.floor_ns, "median": clock.median_ns},
+                "chain": clock and clock.chain_ns,
                 "median": found.median_ns,
                 "codes": [finding.code for finding in found.findings],
                 "clean": sum(found.clean) / len(found.clean),
@@ -179,7 +181,9 @@ def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:
     at_one = {
         state: [_at_clock(one, median([q["chain"] for q in quiet])) for one in ones] for state, ones in taken.items()
     }
-    clocks = [[state, len(ones), spread([one["chain"] for one in ones])] for state, ones in taken.items() if ones]
+    clocks = [
+        [state, len(ones), spread([one["chain"] for one in ones if one["chain"]])] for state, ones in taken.items()
+    ]
     print_table(f"{operation}: how far the core's clock lay apart", ["state", "processes", "slowest/fastest"], clocks)
     _table(f"{operation}, in nanoseconds", taken)
     _table(f"{operation}, at one core clock", at_one)
@@ -194,7 +198,7 @@ def report(operation: str, taken: dict[str, list[dict[str, Any]]]) -> None:
 
 def _at_clock(one: dict[str, Any], chain_ns: float) -> dict[str, Any]:
     """The floor and the median of one process, as on a core that takes ``chain_ns`` for the chain."""
-    return {**one, **{key: one[key] and one[key] * chain_ns / one["chain"] for key in ("floor", "median")}}
+    return {**one, **{key: ns * chain_ns / one["chain"] for key, ns in (one["at_one_clock"] or {}).items()}}
 
 
 def _table(title: str, taken: dict[str, list[dict[str, Any]]]) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from referee.bench.core_clock import EVERY_NS, ClockReader, check_clock, clock_ratio, core_clock
+from referee.bench.core_clock import (
+    EVERY_NS,
+    ClockReader,
+    ClockReading,
+    check_clock,
+    clock_ratio,
+    core_clock,
+    ratio_at_one_clock,
+)
 from referee.bench.follows import broken_figures
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
@@ -54,11 +63,12 @@ def codes(found: Measurement) -> set[str]:
 def test_at_one_clock_the_figures_of_any_clock_are_the_same(percent: int) -> None:
     slow, usual = on_a_core(percent=percent), on_a_core()
     assert clock_of(slow).chain_ns == CHAIN_NS * percent // 100
+    assert clock_of(slow).floor_ns == slow.floor_ns
     assert slow.floor_ns is not None
     assert usual.floor_ns is not None
     assert slow.floor_ns == pytest.approx(usual.floor_ns * percent / 100, rel=1e-3)
-    assert slow.floor_ns / clock_of(slow).chain_ns == pytest.approx(usual.floor_ns / CHAIN_NS, rel=1e-3)
     assert clock_ratio(usual, slow) == pytest.approx(percent / 100, rel=1e-3)
+    assert ratio_at_one_clock(usual, slow) == pytest.approx(1, rel=1e-3)
 
 
 def test_it_is_read_every_few_milliseconds_and_costs_the_step_nothing() -> None:
@@ -80,9 +90,24 @@ def test_a_clock_that_moves_meanwhile_is_told(percent: int, told: bool) -> None:
     assert ("core-clock-moved" in codes(found)) is told
     clock = clock_of(found)
     assert clock.high_ns / clock.low_ns == pytest.approx(max(percent / 100, 100 / percent), rel=1e-3)
-    # Both lower quartiles stand for the faster part of the time.
-    assert found.floor_ns is not None
-    assert found.floor_ns / clock.chain_ns == pytest.approx(CALL_NS / CHAIN_NS, rel=1e-3)
+    assert clock.floor_ns / clock.chain_ns == pytest.approx(CALL_NS / CHAIN_NS, rel=1e-3)
+    assert clock.median_ns / clock.chain_ns == pytest.approx(CALL_NS / CHAIN_NS, rel=1e-3)
+
+
+@given(at=st.lists(st.integers(30, 280), min_size=1, max_size=4, unique=True), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_however_the_clock_moves_the_floor_at_one_clock_is_the_same(at: list[int], seed: int) -> None:
+    starts = sorted(at)
+    ends = [*starts[1:], 100_000]
+    slowdowns = [
+        Slowdown(start_ns=start * NS_PER_MS, end_ns=end * NS_PER_MS, percent=100 + (seed + 7 * k) % 12)
+        for k, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    device = FakeSync(clock=VirtualClock(slowdowns=slowdowns))
+    device.chain_work_ns = CHAIN_NS
+    clock = clock_of(measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN))
+    assert clock.floor_ns / clock.chain_ns == pytest.approx(CALL_NS / CHAIN_NS, rel=5e-3)
+    assert clock.median_ns / clock.chain_ns == pytest.approx(CALL_NS / CHAIN_NS, rel=5e-3)
 
 
 def test_where_nothing_can_be_read_nothing_is_said() -> None:
@@ -90,9 +115,13 @@ def test_where_nothing_can_be_read_nothing_is_said() -> None:
     assert measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN).core_clock is None
     queued = FakeAsync()
     assert measure(lambda: queued.run(host_ns=1_000, device_ns=CALL_NS), device=queued, plan=PLAN).core_clock is None
-    assert core_clock((CHAIN_NS, CHAIN_NS)) is None
+    two = (ClockReading(0, CHAIN_NS), ClockReading(1, CHAIN_NS))
+    assert core_clock(two, np.full(2, 1.0), usable=[True, True]) is None
+    assert core_clock((*two, ClockReading(2, CHAIN_NS)), np.full(2, 1.0), usable=[False, False]) is None
     assert check_clock(None) == ()
-    assert clock_ratio(on_a_core(), replace(on_a_core(), core_clock=None)) is None
+    without = replace(on_a_core(), core_clock=None)
+    assert clock_ratio(on_a_core(), without) is None
+    assert ratio_at_one_clock(without, on_a_core()) is None
 
 
 def test_a_reader_is_asked_once_where_the_device_keeps_no_chain() -> None:
@@ -106,9 +135,9 @@ def test_a_reader_is_asked_once_where_the_device_keeps_no_chain() -> None:
     device: Asked = Asked()
     reader = ClockReader(device)
     for now_ns in range(0, 10 * EVERY_NS, EVERY_NS):
-        reader.between_blocks(now_ns)
+        reader.between_blocks(done=0, now_ns=now_ns)
     assert device.asked == 1
-    assert reader.readings_ns == ()
+    assert reader.readings == ()
 
 
 def test_verify_says_what_is_left_at_one_clock() -> None:
@@ -118,6 +147,7 @@ def test_verify_says_what_is_left_at_one_clock() -> None:
     assert "the core itself ran 8" in found.why
     assert "at one clock the ratio is 1.000" in found.why
     assert found.core_clock_ratio == pytest.approx(1.08, rel=1e-3)
+    assert found.ratio_at_one_clock == pytest.approx(1, rel=1e-3)
     assert "At one core clock" in render_text(compose(found), width=100, color=False)
     same = verify(saved, on_a_core())
     assert "core" not in same.why
@@ -133,7 +163,9 @@ def test_readings_survive_saving_and_edited_ones_are_named() -> None:
     assert from_json(to_json(found)) == found
     assert broken_figures(found) == ()
     edited = replace(found, core_clock=replace(clock_of(found), chain_ns=3_000.0))
-    assert broken_figures(edited) == ("core_clock does not follow from its readings",)
+    assert broken_figures(edited) == ("core_clock.chain_ns is 3.00 µs, its readings give 4.00 µs",)
+    without = replace(found, core_clock=replace(clock_of(found), readings_ns=()))
+    assert len(broken_figures(without)) == 3
 
 
 def test_an_older_record_without_it_is_read() -> None:
@@ -151,9 +183,10 @@ def test_the_report_shows_how_far_it_moved() -> None:
 
 def test_the_real_chain_takes_microseconds() -> None:
     reader = ClockReader(open_device("cpu"))
-    reader.between_blocks(time.perf_counter_ns())
-    (taken_ns,) = reader.readings_ns
-    assert 500 < taken_ns < NS_PER_S
+    reader.between_blocks(done=7, now_ns=time.perf_counter_ns())
+    (reading,) = reader.readings
+    assert reading.done == 7
+    assert 500 < reading.chain_ns < NS_PER_S
 
 
 def test_points_of_a_sweep_measured_at_different_clocks_are_told() -> None:

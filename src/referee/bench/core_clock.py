@@ -10,6 +10,7 @@ In one process, over 345 seconds, a tiny add varied by 1.7 % (standard deviation
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from referee.device.protocol import Device
 from referee.records.finding import Finding
 from referee.records.measurement import CoreClock, Measurement
-from referee.stats.summary import FLOOR_QUANTILE, FloatArray, as_array
+from referee.stats.summary import FloatArray, as_array, summarise
 from referee.units import NS_PER_MS, format_frac, format_ns
 
 EVERY_NS = 5 * NS_PER_MS
@@ -41,16 +42,24 @@ class SeesCoreClock(Protocol):
         """How long a fixed chain of dependent instructions takes now, in nanoseconds; ``None`` where none is kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """One reading: after how many blocks it was taken, and how long the chain took."""
+
+    done: int
+    chain_ns: int
+
+
 class ClockReader:
     """Reads the core's clock between blocks, now and then; nothing on a device that has none to read."""
 
     def __init__(self, device: Device) -> None:
         self._chain_ns = device.chain_ns if isinstance(device, SeesCoreClock) else None
         self._due_ns: int | None = None
-        self._readings: list[int] = []
+        self._readings: list[ClockReading] = []
 
-    def between_blocks(self, now_ns: int) -> None:
-        """No block is being timed, and it is ``now_ns``: read the clock if it is time to."""
+    def between_blocks(self, *, done: int, now_ns: int) -> None:
+        """``done`` blocks have been timed, and it is ``now_ns``: read the clock if it is time to."""
         if self._chain_ns is None or (self._due_ns is not None and now_ns < self._due_ns):
             return
         chain_ns = self._chain_ns()
@@ -58,31 +67,45 @@ class ClockReader:
             self._chain_ns = None
             return
         self._due_ns = now_ns + EVERY_NS
-        self._readings.append(chain_ns)
+        self._readings.append(ClockReading(done, chain_ns))
 
     @property
-    def readings_ns(self) -> tuple[int, ...]:
-        """How long the chain took, in the order of the readings."""
+    def readings(self) -> tuple[ClockReading, ...]:
+        """In the order in which they were taken."""
         return tuple(self._readings)
 
 
-def core_clock(readings_ns: tuple[int, ...]) -> CoreClock | None:
-    """What the readings say of the core; ``None`` where there are fewer than three.
+def core_clock(readings: Sequence[ClockReading], samples_ns: FloatArray, *, usable: Sequence[bool]) -> CoreClock | None:
+    """What the readings say of the core, and the estimates at one clock.
 
-    The chain's time is the lower quartile, as the floor is of the blocks: where the clock moved both stand for the
-    faster part of the time. Over 78 processes, quiet and beside two and four busy ones, the floor in units of it varied
-    by 0.3 to 0.9 % (standard deviation), where the floor itself did by 1.1 to 2.0 %.
+    Each sample that counts is divided by the chain's time around it, so that a clock that moves meanwhile moves
+    neither floor nor median. Over 80 processes, quiet and beside two and four busy ones, the floors so brought to one
+    clock varied by 0.6 to 0.9 % (standard deviation), where the floors themselves did by 0.9 to 1.5 %. ``None`` with
+    fewer than three readings, or without a sample that counts.
     """
-    if len(readings_ns) < _MIN_READINGS:
+    if len(readings) < _MIN_READINGS or not any(usable):
         return None
-    readings = as_array(readings_ns)
-    low, high = np.quantile(_smoothed(readings), (0.1, 0.9))
+    taken = as_array([reading.chain_ns for reading in readings])
+    smoothed = _smoothed(taken)
+    around = np.interp(np.arange(samples_ns.size) + 0.5, [reading.done for reading in readings], smoothed)
+    chain_ns = float(np.median(taken))
+    at_one = summarise((samples_ns * chain_ns / around)[np.array(usable, dtype=bool)])
+    low, high = np.quantile(smoothed, (0.1, 0.9))
     return CoreClock(
-        chain_ns=float(np.quantile(readings, FLOOR_QUANTILE)),
+        chain_ns=chain_ns,
         low_ns=float(low),
         high_ns=float(high),
-        readings_ns=readings_ns,
+        floor_ns=at_one.floor,
+        median_ns=at_one.median,
+        after_blocks=tuple(reading.done for reading in readings),
+        readings_ns=tuple(reading.chain_ns for reading in readings),
     )
+
+
+def read_again(clock: CoreClock, samples_ns: FloatArray, *, usable: Sequence[bool]) -> CoreClock | None:
+    """What the readings of ``clock`` give for these samples: ``clock`` itself, unless either was edited."""
+    readings = map(ClockReading, clock.after_blocks, clock.readings_ns)
+    return core_clock(tuple(readings), samples_ns, usable=usable)
 
 
 def clock_ratio(then: Measurement, here: Measurement) -> float | None:
@@ -90,6 +113,14 @@ def clock_ratio(then: Measurement, here: Measurement) -> float | None:
     if then.core_clock is None or here.core_clock is None:
         return None
     return here.core_clock.chain_ns / then.core_clock.chain_ns
+
+
+def ratio_at_one_clock(then: Measurement, here: Measurement) -> float | None:
+    """The floors here / then, as if the core had run at one clock; ``None`` where either record does not tell."""
+    slower = clock_ratio(then, here)
+    if slower is None or then.core_clock is None or here.core_clock is None or not then.core_clock.floor_ns:
+        return None
+    return here.core_clock.floor_ns / then.core_clock.floor_ns / slower
 
 
 def check_clock(clock: CoreClock | None) -> tuple[Finding, ...]:
@@ -143,8 +174,8 @@ def check_clock_between(taken: Sequence[Measurement]) -> tuple[Finding, ...]:
 
 
 def _smoothed(readings: FloatArray) -> FloatArray:
-    """The median of each reading's neighbourhood; at the ends of those that there are."""
-    size = min(_SMOOTHED, readings.size)
-    windows = np.lib.stride_tricks.sliding_window_view(readings, size)
-    medians: FloatArray = np.median(windows, axis=1)
+    """The median of each reading's neighbourhood; at the ends what lies on the one side counts twice."""
+    around = min(_SMOOTHED // 2, readings.size - 1)
+    padded = np.pad(readings, around, mode="reflect")
+    medians: FloatArray = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * around + 1), axis=1)
     return medians

@@ -320,7 +320,7 @@ def _record(
     usable = samples[np.array(main.usable, dtype=bool)]
     summary = summarise(usable) if usable.size else None
     estimate = median_interval(usable, level=plan.level) if usable.size else None
-    clock = core_clock(main.chain_ns) if usable.size else None
+    clock = core_clock(main.clock, samples, usable=main.usable)
     findings = (
         *given,
         *check_blocks(main, summary=summary),

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from referee.bench.calibrate import Overhead
-from referee.bench.core_clock import ClockReader
+from referee.bench.core_clock import ClockReader, ClockReading
 from referee.bench.loop import Block, run_block
 from referee.bench.plan import MIN_BLOCKS, Progress, ProgressCallback, Step, no_progress
 from referee.bench.stopping import Sampling, StoppingRule, first_reason
@@ -68,8 +68,8 @@ class Sampled:
     overhead: Overhead
     raised: Exception | SystemExit | None = None
     """What the step raised, where that ended it."""
-    chain_ns: tuple[int, ...] = ()
-    """Readings of the core's clock between the blocks: how long its chain took."""
+    clock: tuple[ClockReading, ...] = ()
+    """What the core's clock was between the blocks."""
 
     @property
     def corrected(self) -> bool:
@@ -188,7 +188,7 @@ def take_samples(
     try:
         while reason is None:
             if clock is not None:
-                clock.between_blocks(seen.now_ns)
+                clock.between_blocks(done=len(blocks), now_ns=seen.now_ns)
             block = run_block(step, device=device, calls=calls, prepare=prepare, times=times)
             blocks.append(block)
             seen.blocks += 1
@@ -208,8 +208,8 @@ def take_samples(
         if len(blocks) < MIN_BLOCKS:
             raise
         reason, raised = "raised", error
-    readings = () if clock is None else clock.readings_ns
-    return Sampled(blocks=tuple(blocks), stop_reason=reason, overhead=overhead, raised=raised, chain_ns=readings)
+    readings = () if clock is None else clock.readings
+    return Sampled(blocks=tuple(blocks), stop_reason=reason, overhead=overhead, raised=raised, clock=readings)
 
 
 def _progress(stage: str, seen: Sampling, *, until_ns: int | None) -> Progress:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
-from referee.bench.core_clock import clock_ratio
+from referee.bench.core_clock import clock_ratio, ratio_at_one_clock
 from referee.bench.follows import broken_figures
 from referee.bench.plan import MOST_BUDGET_NS, Plan
 from referee.errors import UserError
@@ -122,7 +122,7 @@ def verify(
     )
     ratio, low, high = _ratio(saved, again)
     answer, why = _answer(saved, again, differing, ratio=ratio, low=low, high=high, tolerance_frac=tolerance_frac)
-    why += _clock_words(saved, again, ratio=ratio) + _code_words(saved.provenance, again.provenance)
+    why += _clock_words(saved, again) + _code_words(saved.provenance, again.provenance)
     return Verification(
         name=saved.name,
         answer=answer,
@@ -137,6 +137,7 @@ def verify(
         provenance=again.provenance,
         findings=again.findings,
         core_clock_ratio=clock_ratio(saved, again),
+        ratio_at_one_clock=ratio_at_one_clock(saved, again),
     )
 
 
@@ -204,13 +205,13 @@ def _doubts(when: str, measurement: Measurement) -> list[str]:
     return [f"{code} {when}" for code in codes]
 
 
-def _clock_words(saved: Measurement, again: Measurement, *, ratio: float | None) -> str:
+def _clock_words(saved: Measurement, again: Measurement) -> str:
     """How much of the ratio is the core's clock, where it was read then and here?"""
-    slower = clock_ratio(saved, again)
-    if ratio is None or slower is None or abs(slower - 1) <= _SAME_CLOCK_FRAC:
+    slower, at_one = clock_ratio(saved, again), ratio_at_one_clock(saved, again)
+    if slower is None or at_one is None or abs(slower - 1) <= _SAME_CLOCK_FRAC:
         return ""
     word, share = ("slower", slower - 1) if slower > 1 else ("faster", 1 - slower)
-    return f"; the core itself ran {format_frac(share)} {word} here, at one clock the ratio is {ratio / slower:.3f}"
+    return f"; the core itself ran {format_frac(share)} {word} here, at one clock the ratio is {at_one:.3f}"
 
 
 def _code_words(then: Provenance, here: Provenance) -> str:

@@ -48,16 +48,21 @@ class Warmup:
 class CoreClock:
     """How fast the core ran while the blocks were timed: what a fixed chain of dependent instructions took, in ns.
 
-    The chain follows the core's clock in ratio, so that two records can be held against each other at one clock:
-    divide each figure by its ``chain_ns``. That holds for what the core is busy with; what waits for memory does not
-    follow its clock.
+    The chain follows the core's clock in ratio. ``floor_ns`` and ``median_ns`` are those of the record with each block
+    brought to one clock, at which the chain takes ``chain_ns``; two records are held against each other at one clock
+    by dividing each figure by its ``chain_ns``. That holds for what the core is busy with; what waits for memory does
+    not follow its clock.
     """
 
     chain_ns: float
-    """The lower quartile of the readings, as the floor is of the blocks."""
+    """The median of the readings."""
     low_ns: float
-    """The lowest decile of the readings smoothed: the core at its fastest."""
+    """Their lowest decile, smoothed: the core at its fastest."""
     high_ns: float
+    floor_ns: float
+    median_ns: float
+    after_blocks: tuple[int, ...]
+    """How many blocks had been timed when each reading was taken."""
     readings_ns: tuple[int, ...]
 
 

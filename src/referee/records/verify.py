@@ -35,6 +35,8 @@ class Verification(Shown):
     findings: tuple[Finding, ...] = ()
     core_clock_ratio: float | None = None
     """What a fixed chain of instructions took, here / then: above 1 the core itself ran slower here."""
+    ratio_at_one_clock: float | None = None
+    """``ratio`` as if the core had run at one clock, of the floors; ``None`` where either record does not tell."""
     schema: str = "referee.verify/1"
 
     def __repr__(self) -> str:

@@ -261,7 +261,8 @@ def _core_clock(measurement: Measurement) -> tuple[Fact, ...]:
     if clock is None:
         return ()
     moved = format_frac(clock.high_ns / clock.low_ns - 1)
-    note = f"a fixed chain of instructions took {format_ns(clock.chain_ns)} between the blocks"
+    chain, floor = format_ns(clock.chain_ns), format_ns(clock.floor_ns)
+    note = f"a fixed chain of instructions took {chain}; at that clock the floor is {floor}"
     return (Fact(label="Core clock", value=f"within {moved}", note=note),)
 
 
