@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from referee.device.registry import open_device  # noqa: E402
+from referee.errors import CannotTell  # noqa: E402
 from referee.remedy.compile_guess import guess_compile  # noqa: E402
 from referee.remedy.compiled_costs import CompiledCosts  # noqa: E402
 from referee.remedy.recording import Made, Recording, examples, record, replay_beside_ns, replay_ns  # noqa: E402
@@ -89,6 +90,14 @@ class _Known(CompiledCosts):
         return 0.0
 
 
+@pytest.fixture
+def _replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operator takes a microsecond, whatever else runs here."""
+    times = lambda recording, **_: [1_000.0] * len(recording.ops)  # noqa: E731
+    monkeypatch.setattr("referee.remedy.compile_guess.replay_ns", times)
+
+
+@pytest.mark.usefixtures("_replayed")
 def test_the_guess_is_the_sum_of_its_parts_inside_its_range() -> None:
     x = torch.rand(64)
     found = recorded(lambda: (x + 1) * 2)
@@ -98,6 +107,18 @@ def test_the_guess_is_the_sum_of_its_parts_inside_its_range() -> None:
     assert not guess.measure_it
 
 
+@pytest.mark.usefixtures("_replayed")
+def test_operators_that_take_far_longer_than_their_step_were_disturbed_and_nothing_is_guessed() -> None:
+    found = recorded(chain())
+    for step_ns, told in ((400.0 * len(found.ops), True), (300.0 * len(found.ops), False)):
+        if told:
+            assert guess_compile(found, costs=_Known(DEVICE), step_ns=step_ns).ratio > 0
+        else:
+            with pytest.raises(CannotTell, match="disturbed"):
+                guess_compile(found, costs=_Known(DEVICE), step_ns=step_ns)
+
+
+@pytest.mark.usefixtures("_replayed")
 def test_code_written_anew_is_named() -> None:
     x = torch.rand(64, 64)
     found = recorded(lambda: torch.softmax(x, -1))
@@ -110,6 +131,7 @@ def test_code_written_anew_is_named() -> None:
     assert guess.measure_it == ("aten::_softmax",)
 
 
+@pytest.mark.usefixtures("_replayed")
 def test_a_single_small_operator_is_expected_to_lose() -> None:
     """One kernel before, one after, and entering is paid on top: no gain to be had."""
     x = torch.rand(64)

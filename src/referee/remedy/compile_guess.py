@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from referee.device.host import load_torch
+from referee.errors import CannotTell
 from referee.records.remedy import Prediction
 from referee.remedy.compiled_costs import ALONE_ELEMENTS, CompiledCosts
 from referee.remedy.recording import GATHERS, Op, Recording, examples, replay_beside_ns, replay_ns
@@ -104,6 +105,9 @@ _ENTRY_OFF, _PRODUCT_OFF, _KERNEL_OFF, _STREAM_OFF, _ALONE_OFF = 1.35, 1.06, 1.5
 """By which factor a part may be off: spreads of these micro-benchmarks between places in a step and between runs."""
 _STEP_OFF = 0.06
 """Eager's own time and memory layout, between two runs of one step."""
+_DISTURBED = 3.0
+"""The same operators one by one take about as long as the step; where they take three times as long, threads had to
+wait for others that had lost their core, and no guess can stand on that."""
 _LONG_NS = 1_000_000.0
 """Steps longer than this are called between the operators: slow episodes of a shared machine last longer."""
 
@@ -118,12 +122,15 @@ def guess_compile(
 ) -> Prediction:
     """The range of compiled time over eager time, with its middle where the parts add up.
 
-    ``step_ns`` is eager's time per call; with ``step`` a long one is timed again between the operators.
+    ``step_ns`` is eager's time per call; with ``step`` a long one is timed again between the operators. Raises
+    :class:`~referee.errors.CannotTell` where the operators were disturbed while they were timed.
     """
     if step is None or step_ns < _LONG_NS:
         times = replay_ns(recording, device=costs.device)
     else:
         times, step_ns = replay_beside_ns(recording, step, device=costs.device)
+    if sum(times) > _DISTURBED * step_ns:
+        raise CannotTell("The operators issued one by one took far longer than the step: other work disturbed them.")
     parts = [*_entering(recording, costs), *_products(recording, times, costs), *_kernels(recording, times, costs)]
     total_ns = sum(part.ns for part in parts)
     kept_ns = _kept_ns(recording, times, step_ns=step_ns)
