@@ -93,6 +93,21 @@ def test_without_clean_blocks_there_is_no_number() -> None:
         time_pairs([Pair("op", spend(FakeSync(clock=clock), 1_000))], device=FakeSync(clock=clock), budget_ns=1)
 
 
+def test_a_long_call_that_is_never_left_alone_ends_early_with_what_it_took() -> None:
+    clock = VirtualClock(preemptions=(Preemption(at_ns=at, length_ns=5_000_000) for at in count(1_000_000, 20_000_000)))
+    device, calls = FakeSync(clock=clock), [0]
+
+    def product() -> None:
+        calls[0] += 1
+        device.clock.advance(300_000_000)
+
+    with pytest.raises(CannotTell, match=r"a call took [34]\d\d") as caught:
+        time_pairs([Pair("whole", Timed("product()", {"product": product}))], device=device, budget_ns=BUDGET_NS)
+    assert "Only 0 of 7 blocks" in str(caught.value)
+    assert "smaller shape" in str(caught.value.hint)
+    assert calls[0] < 12 + 6
+
+
 def test_an_expression_with_values_runs_as_it_is_written() -> None:
     seen: list[int] = []
     Timed("seen.append(k)", {"seen": seen, "k": 4}).loop()(3)

@@ -25,6 +25,7 @@ from referee.errors import CannotTell
 from referee.records.estimate import Estimate
 from referee.stats.floors import floor_difference
 from referee.stats.summary import FloatArray
+from referee.units import format_range_ns
 
 BLOCK_NS = 100_000
 """Shorter than a measurement's blocks, because there are some thirty of them in a round."""
@@ -112,6 +113,13 @@ class _Side:
     leads: bool = False
     """Whether a turn that is not timed goes before each block."""
     samples: list[float] = field(default_factory=list)
+    disturbed: list[float] = field(default_factory=list)
+    """What preempted blocks took: too long, by nobody knows how much."""
+
+    @property
+    def clean(self) -> int:
+        """Blocks that nobody preempted."""
+        return len(self.samples) - len(self.disturbed)
 
 
 _Sides: TypeAlias = tuple[_Side, _Side]
@@ -263,6 +271,8 @@ def _take(
         _round(cold if kind == "cold" else hot, device=device, read_ns=read_ns, number=rounds[kind])
         spent[kind] += device.now_ns() - start_ns
         rounds[kind] += 1
+        if over:  # only the fewest rounds are still made: do they suffice?
+            _keep_enough(_flat(cold if kind == "cold" else hot), more=_LEAST_ROUNDS - rounds[kind])
         if sum(rounds.values()) % 8 == 0 and until_ns > begun_ns:
             frac = min(1.0, (device.now_ns() - begun_ns) / (until_ns - begun_ns))
             progress(Progress(stage="hot and cold" if cold else "hot", frac=frac))
@@ -282,15 +292,22 @@ def _round(sides: Sequence[_Sides], *, device: Device, read_ns: int, number: int
             block = run_block(partial(side.loop, side.turns), device=device, calls=1)
         ns = (block.issue_ns - read_ns) / (side.turns * side.places)
         side.samples.append(ns if block.switches == 0 else float("nan"))
+        if block.switches:
+            side.disturbed.append(ns)
 
 
-def _keep_enough(sides: Sequence[_Side]) -> None:
-    """A side of which nearly every block was preempted keeps none: no number is better than a wrong one."""
+def _keep_enough(sides: Sequence[_Side], *, more: int = 0) -> None:
+    """A side of which nearly every block was preempted keeps none: no number is better than a wrong one.
+
+    ``more`` rounds are still to come, and each may have a clean block.
+    """
     for side in sides:
-        values = side.samples
-        clean = sum(value == value for value in values)
-        if clean < _MIN_CLEAN:
+        if side.clean + more < _MIN_CLEAN:
+            took = [*side.disturbed, *(value for value in side.samples if value == value)]
+            long = side.about_ns >= _ALONE_NS
             raise CannotTell(
-                f"Only {clean} of {len(values)} blocks ran without being preempted.",
-                hint="Other processes hold the cores: try again when the machine is quieter.",
+                f"Only {side.clean} of {len(side.samples)} blocks ran without being preempted, where {_MIN_CLEAN} are "
+                f"needed: a call took {format_range_ns(min(took), max(took))}, what others took of it included.",
+                hint="Other processes hold the cores: try again when the machine is quieter"
+                + (", or take a smaller shape: so long a call is seldom left alone." if long else "."),
             )
