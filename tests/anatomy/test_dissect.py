@@ -17,7 +17,7 @@ from referee.anatomy.dissect import dissect
 from referee.anatomy.operator import find_operator
 from referee.anatomy.prepare import Request, prepare
 from referee.anatomy.probe import NoProbe, cache_dir, load_probe
-from referee.anatomy.record import unexplained
+from referee.anatomy.record import _known, unexplained
 from referee.anatomy.stages import LAYERS, Rungs, build_ladder
 from referee.anatomy.survey import survey
 from referee.anatomy.timing import Timed
@@ -37,6 +37,23 @@ def dissected(name: str, cpu: Any, **options: Any) -> Anatomy:
 
 def names(anatomy: Anatomy) -> list[str]:
     return [stage.name for stage in anatomy.stages]
+
+
+@pytest.mark.parametrize(
+    ("typed", "way", "rest", "known"),
+    [
+        (False, "method", -100.0, True),
+        (False, "method", 100.0, False),
+        (True, "method", -100.0, False),
+        (False, "overload", -100.0, False),
+    ],
+)
+def test_boxes_that_the_probe_packs_are_named_where_the_stages_add_up_to_more(
+    typed: bool, way: str, rest: float, known: bool
+) -> None:
+    subject: Any = SimpleNamespace(entry=SimpleNamespace(way=way, in_python=False, function="f"))
+    why, mend = _known(subject, rest, {"kind": "compiled", "typed": typed})
+    assert ("boxes" in why, "--way overload" in mend) == (known, known)
 
 
 @pytest.mark.usefixtures("probe")

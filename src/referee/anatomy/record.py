@@ -84,6 +84,11 @@ def _known(subject: Subject, rest: float, probe: dict[str, Scalar]) -> tuple[str
             f"{entry.function} is written in Python, and what it does before it calls the operator is in the remainder"
         )
         return why, "With --way overload the operator itself is taken apart."
+    if probe["kind"] == "compiled" and not probe["typed"] and entry.way != "overload" and rest < 0:
+        why = (
+            "the probe knows no operator with this C++ signature and packs its arguments in boxes, which torch does not"
+        )
+        return why, "With --way overload torch packs them as well, and the stages add up."
     return "", ""
 
 
