@@ -2,7 +2,7 @@
 
 Try it with::
 
-    referee check examples/transformer.py:train_step --batch-size 8 --sweep 1,2,4,8,16,32
+    referee check examples/transformer.py:train_step --batch-size 8 --values 1,2,4,8,16,32
 
 ``train_step`` is a *factory*: Referee calls it once with the batch size, device and dtype to be measured, and times
 the callable that it returns. Everything that is not the step itself (weights, optimizer, batch) is made here, once.
