@@ -343,3 +343,20 @@ def test_a_trainer_waits_for_batches_of_any_loader(name: str, regime: str) -> No
     assert (starved.loader_ns if regime == "input-bound" else starved.pause_ns) == pytest.approx(
         4 * 10_000 * US, rel=0.02
     )
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_launches_that_wait_for_their_own_kernels_were_told_to(*, blocking: bool) -> None:
+    """A hundred kernels of 60 µs; with blocking launches the call lasts until its kernel has ended."""
+    builder, at, device = TraceBuilder(), 0, 0
+    for number in range(1, 101):
+        begins = max(device, at + 6)
+        device = begins + 60
+        call_us = device + 2 - at if blocking else 5
+        builder.op("aten::mm", at * US, (call_us + 3) * US)
+        builder.launch("cudaLaunchKernel", (at + 1) * US, call_us * US, correlation=number)
+        builder.kernel("gemm", begins * US, 60 * US, correlation=number)
+        at += call_us + 20
+    report = diagnose(builder.build())
+    assert ("launch-blocking" in {finding.code for finding in report.findings}) is blocking
+    assert report.verdict.regime == ("sync-bound" if blocking else "compute-bound")

@@ -11,10 +11,13 @@ from referee.analysis.regime import rows_are_late, what_is_missing
 from referee.analysis.steps import lead_findings
 from referee.analysis.stray import stray_finding
 from referee.analysis.study import DETAILED_EVENTS, Study
+from referee.graph.waits import find_waits
 from referee.records.finding import Finding, Scalar
 from referee.trace.columns import CALL_KINDS, DEVICE_KINDS, NONE, Kind
 from referee.units import format_count, format_frac, format_ns
 
+FEWEST_LAUNCHES, BLOCKING_FRAC = 10, 0.9
+"""So many launches must be there, and this share of them return only after their kernels, to be told to."""
 UNSEEN_FRAC = 0.01
 """Unseen gaps below this share of the window are not worth a sentence."""
 
@@ -25,6 +28,7 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
         *study.trace.findings,
         *_missing(study),
         *_stray(study),
+        *_blocking_launches(study),
         *_calls_without_rows(study),
         *_unlinked(study),
         *_unseen(study),
@@ -54,7 +58,7 @@ def _late(study: Study) -> tuple[Finding, ...]:
             severity="warning",
             message=f"Every row of device {work.device} starts {format_ns(least_ns)} or more after its launch, though "
             f"it was idle for {format_ns(idle_ns)} with its next work launched: its clock is ahead of the host's by "
-            "about as much.",
+            "about as much, or every launch takes that long to reach it.",
             evidence={"least_ns": least_ns, "idle_ns": idle_ns, "device": work.device},
             hint="Queue delays and the causes of idle time are off by as much; durations and sums are not.",
         ),
@@ -159,6 +163,29 @@ def _why_empty(study: Study) -> str:
     return (
         "Export in the schedule's on_trace_ready: after the loop a new cycle has begun, and what the active one "
         "recorded is gone."
+    )
+
+
+def _blocking_launches(study: Study) -> tuple[Finding, ...]:
+    """Launches that return only once their kernel has ended: somebody told the driver to."""
+    trace = study.trace
+    kernels = trace.rows.of(Kind.KERNEL)
+    launches = np.unique(trace.links.launch_of[kernels])
+    launches = launches[launches != NONE]
+    waits = np.concatenate([launches[:0], *(find_waits(trace, work).rows for work in study.works)])
+    waiting = int(np.isin(launches, waits).sum())
+    if launches.size < FEWEST_LAUNCHES or waiting < BLOCKING_FRAC * launches.size:
+        return ()
+    return (
+        Finding(
+            code="launch-blocking",
+            severity="warning",
+            message=f"{format_count(waiting)} of {format_count(launches.size)} calls that launch kernels return only "
+            "once their kernel has ended: the host waits in each of them.",
+            evidence={"waiting": waiting, "launches": int(launches.size)},
+            hint="Unset CUDA_LAUNCH_BLOCKING (HIP_LAUNCH_BLOCKING, AMD_SERIALIZE_KERNEL), or detach the debugger: "
+            "with it nothing here is what the program does without.",
+        ),
     )
 
 

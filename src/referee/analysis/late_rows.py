@@ -1,8 +1,9 @@
 """Does every row start equally long after its launch, with the device idle meanwhile? Then its clock is ahead.
 
 A launch onto an idle device starts within 20 µs. Where the host is ahead rows start later, each by its own place in the
-queue. Rows that are all late by the same time, on a device that had nothing else to do, are stamped by another clock:
-what the device waited for cannot be told. (A device's clock that is behind shows as rows before their launch.)
+queue. Rows that are all late by the same time, on a device that had nothing else to do, are stamped by another clock,
+or launches take a way that is longer than any known: what the device waited for cannot be told. (A device's clock that
+is behind shows as rows before their launch.)
 """
 
 from __future__ import annotations
