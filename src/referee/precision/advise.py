@@ -85,30 +85,13 @@ def advise(
         progress=progress,
     )
     priced = _price(subject, known, low=low, sizes=sizes, conditions=conditions, clock=clock, stage=stage, name=name)
-    return PrecisionReport(
+    return _compose(
+        subject,
+        known,
+        priced,
         name=name,
-        verdict=judge(
-            timing=priced.rows,
-            gradients=known.ranges,
-            activations=known.activations,
-            autocast=known.audited,
-            low=low_words(subject),
-        ),
-        autocast=None if known.audited is None else replace(known.audited, casts_ns=priced.casts_ns),
-        gradients=known.ranges,
-        activations=known.activations,
-        scaler=known.scaler,
-        timing=priced.rows,
-        pays_from=priced.pays,
         provenance=priced.timed.provenance or _untimed(conditions),
-        findings=(
-            *findings,
-            *misused,
-            *_told(subject, known),
-            *trust_findings(priced.rows),
-            *priced.timed.findings,
-            *clock.findings(),
-        ),
+        findings=(*findings, *misused, *_told(subject, known, priced), *clock.findings()),
     )
 
 
@@ -147,8 +130,38 @@ def _price(
     return _Priced(timed=timed, casts_ns=casts_ns, rows=rows, pays=pays)
 
 
-def _told(subject: Subject, known: Reading) -> Iterator[Finding]:
-    """What the step's weights, ranges and casts tell, before anything is timed."""
+def _compose(
+    subject: Subject,
+    known: Reading,
+    priced: _Priced,
+    *,
+    name: str,
+    provenance: Provenance,
+    findings: tuple[Finding, ...],
+) -> PrecisionReport:
+    """The report, with the verdict that follows from what was read and priced."""
+    return PrecisionReport(
+        name=name,
+        verdict=judge(
+            timing=priced.rows,
+            gradients=known.ranges,
+            activations=known.activations,
+            autocast=known.audited,
+            low=low_words(subject),
+        ),
+        autocast=None if known.audited is None else replace(known.audited, casts_ns=priced.casts_ns),
+        gradients=known.ranges,
+        activations=known.activations,
+        scaler=known.scaler,
+        timing=priced.rows,
+        pays_from=priced.pays,
+        provenance=provenance,
+        findings=findings,
+    )
+
+
+def _told(subject: Subject, known: Reading, priced: _Priced) -> Iterator[Finding]:
+    """What the step's weights, ranges, casts, errors and times tell."""
     yield from static_findings(subject)
     yield from refusal_findings(known.refusals, device_type=subject.device_type)
     yield from known.not_finite
@@ -156,6 +169,8 @@ def _told(subject: Subject, known: Reading) -> Iterator[Finding]:
     yield from overflow_findings(known.overflow, device_type=subject.device_type)
     if known.audited is not None:
         yield from elsewhere_findings(known.audited.elsewhere)
+    yield from trust_findings(priced.rows)
+    yield from priced.timed.findings
 
 
 def _casts_ns(known: Reading, timed: Timed, *, device: Device) -> float | None:
