@@ -72,6 +72,18 @@ def test_annotations_that_read_like_steps_and_repeat():
     assert [step.name for step in trace.steps] == [f"train step {index}" for index in range(4)]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["execute_context_{0}({0}8_788)_generation_{1}({1})", "execute_{0}_context_0(sq0sk0)_generation_{1}(sq{1}sk5)"],
+)
+def test_passes_of_an_inference_server_are_steps(name: str):
+    builder = TraceBuilder()
+    for index in range(3):
+        builder.annotation(name.format(index, 32 + index), 100 * index, 90).annotation("sample", 100 * index + 50, 20)
+    trace = builder.build()
+    assert (trace.steps_from, len(trace.steps)) == ("annotations", 3)
+
+
 def test_one_annotation_alone_is_no_step():
     assert TraceBuilder().annotation("step[DECODE bs=32]", 0, 50).build().steps_from == "none"
 

@@ -13,7 +13,11 @@ from referee.records.finding import Finding
 from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, RowNumbers, Rows, Step, Trace
 from referee.trace.nesting import top_level
 
-_STEP_WORD = re.compile(r"(?i)(?:^|[^a-z])(?:train|eval|decode|prefill)?[ _]?(?:step|iteration|iter|batch)(?:[^a-z]|$)")
+_STEP_WORD = re.compile(
+    r"(?i)(?:^|[^a-z])(?:train|eval|decode|prefill)?[ _]?(?:step|iteration|iter|batch)(?:[^a-z]|$)|"
+    r"^execute_(?:\d+_)?context_\d+\(.*\)_generation_\d+\("
+)
+"""Annotations that read like steps; the last ones are how inference servers (vLLM) name one pass over a batch."""
 _NOT_A_STEP = re.compile(r"Optimizer\.|nccl:|gloo:|##")
 """Annotations that torch writes itself, and its optimizers' ``Optimizer.step#…``."""
 _NUMBER = re.compile(r"\d+")
