@@ -207,3 +207,40 @@ def test_a_graph_that_eager_keeps_is_not_laid_to_the_fix(tmp_path: Path) -> None
     report = planted(target(tmp_path, "kept[0] = kept[0] + model(x).sum(); return kept[0]"), lambda y: y)
     found: list[FixTried | Any] = [finding for finding in report.findings if finding.code == "graph-held"]
     assert [finding.evidence.get("side") for finding in found] == ["eager"]
+
+
+CACHING = """\
+import torch
+from torch import nn
+
+class Caching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.{name} = nn.Linear(16, 16), None
+
+    def forward(self, x):
+        if self.{name} is None:
+            self.{name} = {made}
+        return self.inner(x) * 2
+
+def make():
+    torch.manual_seed(0)
+    model, x = Caching(), torch.randn(8, 16)
+    return lambda: model(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fix", "made", "said"),
+    [
+        ("inference-mode", "torch.ones(16)", True),
+        ("inference-mode", "1.0", False),
+        ("no-grad", "torch.ones(16)", False),
+    ],
+)
+def test_what_a_first_call_in_inference_mode_makes_is_named(tmp_path: Path, fix: str, made: str, said: bool) -> None:
+    (tmp_path / "t.py").write_text(CACHING.format(name="table", made=made))
+    load_it = lambda: load_target(f"{tmp_path / 't.py'}:make")  # noqa: E731
+    tried = attempt(_named(fix), load_it, device=DEVICE, budget_ns=BUDGET_NS).fixes[0]
+    assert tried.outputs_match is True
+    assert any("table is an inference tensor" in note for note in tried.notes) is said

@@ -54,6 +54,8 @@ class _Applied:
     kernels: int
     steady: bool
     failed: str
+    left: tuple[str, ...]
+    """What a call has left behind that will fail later."""
 
 
 def attempt(
@@ -84,6 +86,7 @@ def attempt(
         settled_at_call=settled_at(applied.calls_ns),
         notes=(
             *guessed.notes,
+            *applied.left,
             *settling_words(applied.calls_ns),
             *applied.log.words(),
             *(() if applied.check is None else applied.check.notes),
@@ -229,6 +232,7 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
         failed=_NOTHING_COMPILED
         if fix.compiles and frames is not None and device.counters().get("compile.frames") == frames
         else fix.failed(step, situation),
+        left=fix.leaves(own),
     )
 
 

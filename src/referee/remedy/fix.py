@@ -82,6 +82,11 @@ def took_effect(_step: Step, _situation: Situation) -> str:
     return ""
 
 
+def leaves_nothing(_loaded: Loaded) -> tuple[str, ...]:
+    """What the fixed step holds after a call is as it was."""
+    return ()
+
+
 def finds_nothing(_situation: Situation) -> tuple[str, ...]:
     """There is nothing to be said of what the fix removes."""
     return ()
@@ -99,6 +104,7 @@ class Fix:
     ``build``: builds another target in the place of the one that is asked about.
     ``failed``: answers why the fix, although applied, did not take effect; else an empty text.
     ``finds``: what in the step the fix is about, in words, with the lines.
+    ``leaves``: what a call of the fixed step has left behind that will fail later, in words.
     ``warms_up``: applying it runs the step, so that buffers which each call changes are no longer as eager's.
     ``reuses_memory``: successive calls return the same memory, by design.
     """
@@ -119,6 +125,7 @@ class Fix:
     compiles: bool = False
     failed: Callable[[Step, Situation], str] = took_effect
     finds: Callable[[Situation], tuple[str, ...]] = finds_nothing
+    leaves: Callable[[Loaded], tuple[str, ...]] = leaves_nothing
     update_tolerance: float = 0.2
     """By norm, of the change that one step makes to the parameters. Adam turns rounding noise of gradients that are
     zero by mathematics (a key's bias under softmax) into full steps, so that only the bulk can be compared."""

@@ -28,6 +28,25 @@ def inference_mode(loaded: Loaded, _: Situation) -> Step:
     return load_torch().inference_mode()(loaded.step)  # type: ignore[no-any-return]
 
 
+def inference_tensors(loaded: Loaded) -> tuple[str, ...]:
+    """What a first call made inside inference mode, and the model keeps: a cache, a mask, a table of positions."""
+    torch = load_torch()
+    names = [
+        f"{name}.{key}".lstrip(".")
+        for root in loaded.roots
+        for name, module in root.named_modules()
+        for key, value in {**vars(module), **module._buffers}.items()
+        if isinstance(value, torch.Tensor) and value.is_inference()
+    ]
+    if not names:
+        return ()
+    return (
+        f"{', '.join(names[:4])} {'is an inference tensor' if len(names) == 1 else 'are inference tensors'} after the "
+        "first call: updating in place, or a training step with it, raises outside of inference mode, so warm up in the "
+        "mode that serves",
+    )
+
+
 def no_grad(loaded: Loaded, _: Situation) -> Step:
     """The step inside ``torch.no_grad``."""
     return load_torch().no_grad()(loaded.step)  # type: ignore[no-any-return]
@@ -247,6 +266,7 @@ CATALOGUE: tuple[Fix, ...] = (
         why_not=_only_inference,
         changes=("switches.grad_mode",),
         failed=_still_records,
+        leaves=inference_tensors,
     ),
     Fix(
         name="no-grad",
