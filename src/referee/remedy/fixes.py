@@ -42,8 +42,8 @@ def inference_tensors(loaded: Loaded) -> tuple[str, ...]:
         return ()
     return (
         f"{', '.join(names[:4])} {'is an inference tensor' if len(names) == 1 else 'are inference tensors'} after the "
-        "first call: updating in place, or a training step with it, raises outside of inference mode, so warm up in the "
-        "mode that serves",
+        "first call: updating in place, or a training step with it, raises outside of inference mode, so warm up in "
+        "the mode that serves",
     )
 
 
