@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -205,3 +206,21 @@ def test_points_of_a_sweep_measured_at_different_clocks_are_told() -> None:
     assert told.evidence["ratio"] == pytest.approx(1.05, rel=1e-3)
     assert "5.0 % apart between the points: at step [batch_size=8]" in told.message
     assert not [f for f in swept(VirtualClock()).findings if f.code == "core-clock-moved"]
+
+
+@pytest.mark.parametrize(("throttled", "grows", "named"), [(True, False, True), (False, True, False)])
+def test_a_drift_is_the_cores_or_the_steps(throttled: bool, grows: bool, named: bool) -> None:
+    steps = [(60 * k, 100 + 7 * k) for k in range(1, 5)] if throttled else []
+    slowdowns = [
+        Slowdown(start_ns=at * NS_PER_MS, end_ns=(at + 60) * NS_PER_MS if k < 3 else 100 * NS_PER_S, percent=percent)
+        for k, (at, percent) in enumerate(steps)
+    ]
+    device = FakeSync(clock=VirtualClock(slowdowns=slowdowns))
+    device.chain_work_ns = CHAIN_NS
+    calls = count()
+    found = measure(lambda: device.run(host_ns=CALL_NS + (next(calls) // 4 if grows else 0)), device=device, plan=PLAN)
+    (drift,) = [finding for finding in found.findings if finding.code == "drifting"]
+    assert drift.hint is not None
+    assert ("The core's own clock did" in drift.hint) is named
+    assert ("keeps something from call to call" in drift.hint) is not named
+    assert "changes its clock" not in drift.hint

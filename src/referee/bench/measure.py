@@ -324,7 +324,7 @@ def _record(
     findings = (
         *given,
         *check_blocks(main, summary=summary),
-        *check_variation(usable, summary=summary, calls=main.blocks[0].calls),
+        *check_variation(usable, summary=summary, calls=main.blocks[0].calls, clock=clock),
         *check_counters(timed.moved),
         *check_executions(timed.stages),
         *check_warmup(timed.warmed),

@@ -13,6 +13,7 @@ import numpy as np
 
 from referee.device.protocol import Device, Settling
 from referee.records.finding import Finding
+from referee.records.measurement import CoreClock
 from referee.stats.summary import FloatArray, Summary
 from referee.units import format_frac, format_ns, format_ratio
 
@@ -34,6 +35,8 @@ _DRIFT_PARTS = 5
 _DRIFT_RATIO = 1.1
 _DRIFT_FATAL_RATIO = 1.5
 _DRIFT_LEAST = 50
+_CLOCK_SHARE = 0.5
+"""The core's clock that explains this share of a drift (of its logarithm) is what is named."""
 
 
 def varies(series_ns: Sequence[int], *, device: Device) -> bool:
@@ -49,19 +52,21 @@ def varies(series_ns: Sequence[int], *, device: Device) -> bool:
     return bool(middle >= _SINGLE_NS and high > VARIES_RATIO * low)
 
 
-def check_variation(clean_ns: FloatArray, *, summary: Summary | None, calls: int) -> tuple[Finding, ...]:
+def check_variation(
+    clean_ns: FloatArray, *, summary: Summary | None, calls: int, clock: CoreClock | None = None
+) -> tuple[Finding, ...]:
     """What the median of the clean blocks (``calls`` calls each, in order of time) does not tell."""
     if summary is None or summary.median <= 0:
         return ()
-    drift = _drift(clean_ns)
+    drift = _drift(clean_ns, clock)
     return drift or _slow_blocks(clean_ns, summary=summary, calls=calls)
 
 
-def _drift(clean_ns: FloatArray) -> tuple[Finding, ...]:
+def _drift(clean_ns: FloatArray, clock: CoreClock | None) -> tuple[Finding, ...]:
     """A cost that moves one way through the whole window: it depends on how often the step was called."""
     if clean_ns.size < _DRIFT_LEAST:
         return ()
-    parts = [float(np.median(part)) for part in np.array_split(clean_ns, _DRIFT_PARTS)]
+    parts = _parts(clean_ns)
     steps = np.diff(parts)
     one_way = bool((steps > 0).all() or (steps < 0).all())
     least, most = min(parts[0], parts[-1]), max(parts[0], parts[-1])
@@ -69,6 +74,7 @@ def _drift(clean_ns: FloatArray) -> tuple[Finding, ...]:
         return ()
     fatal = most >= _DRIFT_FATAL_RATIO * least
     what = "grew" if parts[-1] > parts[0] else "fell"
+    slower = _slower(clock)
     return (
         Finding(
             code="drifting",
@@ -79,12 +85,38 @@ def _drift(clean_ns: FloatArray) -> tuple[Finding, ...]:
                 "first_ns": parts[0],
                 "last_ns": parts[-1],
                 "ratio": parts[-1] / parts[0],
+                "core_clock_ratio": slower,
                 "threshold": _DRIFT_FATAL_RATIO if fatal else _DRIFT_RATIO,
                 "blocks": int(clean_ns.size),
             },
-            hint="The step keeps something from call to call that grows (a list, a cache, a graph), or the chip "
-            "changes its clock: reset the state in the step. A longer budget does not mend it.",
+            hint=_drift_hint(parts[-1] / parts[0], slower),
         ),
+    )
+
+
+def _parts(series: FloatArray) -> list[float]:
+    return [float(np.median(part)) for part in np.array_split(series, _DRIFT_PARTS)]
+
+
+def _slower(clock: CoreClock | None) -> float | None:
+    """How much longer the core's chain took in the last fifth of the readings than in the first, where it was read."""
+    if clock is None or len(clock.readings_ns) < _DRIFT_PARTS:
+        return None
+    parts = _parts(np.asarray(clock.readings_ns, dtype=np.float64))
+    return parts[-1] / parts[0]
+
+
+def _drift_hint(ratio: float, slower: float | None) -> str:
+    """The step's own state, or the core's clock? The one that explains most of it, where the clock was read."""
+    if slower is not None and np.log(slower) / np.log(ratio) >= _CLOCK_SHARE:
+        return (
+            f"The core's own clock did: a fixed chain of instructions took {format_ratio(slower)} as long at the end. "
+            "It grows hot, or shares its power with others; measure once it is steady, or with turbo turned off."
+        )
+    chip = ", or the chip changes its clock" if slower is None else ""
+    return (
+        f"The step keeps something from call to call that grows (a list, a cache, a graph){chip}: reset the state in "
+        "the step. A longer budget does not mend it."
     )
 
 
