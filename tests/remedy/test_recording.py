@@ -84,6 +84,7 @@ class _Known(CompiledCosts):
     parameter_ns = 0.0
     module_ns = 0.0
     recurrent_ns = 0.0
+    tape_ns = 4_400.0
     arithmetic_ns = 0.0
 
     def stream_ns(self, **_: object) -> float:
@@ -105,6 +106,16 @@ def test_the_guess_is_the_sum_of_its_parts_inside_its_range() -> None:
     assert guess.ratio == pytest.approx(0.5)
     assert guess.low < 0.5 < guess.high
     assert not guess.measure_it
+
+
+@pytest.mark.usefixtures("_replayed")
+def test_a_compiled_graph_that_is_recorded_costs_its_node() -> None:
+    found = recorded(lambda: (torch.ones(64) + 1) * 2)
+    plain, taped = (
+        guess_compile(found, costs=_Known(DEVICE), step_ns=22_000.0, records=records) for records in (False, True)
+    )
+    assert taped.ratio - plain.ratio == pytest.approx(0.2)
+    assert taped.high > plain.high
 
 
 @pytest.mark.usefixtures("_replayed")

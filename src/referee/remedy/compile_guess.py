@@ -119,11 +119,13 @@ def guess_compile(
     step_ns: float,
     step: Callable[[], object] | None = None,
     trains: bool = False,
+    records: bool = False,
 ) -> Prediction:
     """The range of compiled time over eager time, with its middle where the parts add up.
 
-    ``step_ns`` is eager's time per call; with ``step`` a long one is timed again between the operators. Raises
-    :class:`~referee.errors.CannotTell` where the operators were disturbed while they were timed.
+    ``step_ns`` is eager's time per call; with ``step`` a long one is timed again between the operators. ``records``:
+    gradients are recorded and no backward runs. Raises :class:`~referee.errors.CannotTell` where the operators were
+    disturbed while they were timed.
     """
     if step is None or step_ns < _LONG_NS:
         times = replay_ns(recording, device=costs.device)
@@ -131,7 +133,11 @@ def guess_compile(
         times, step_ns = replay_beside_ns(recording, step, device=costs.device)
     if sum(times) > _DISTURBED * step_ns:
         raise CannotTell("The operators issued one by one took far longer than the step: other work disturbed them.")
-    parts = [*_entering(recording, costs), *_products(recording, times, costs), *_kernels(recording, times, costs)]
+    parts = [
+        *_entering(recording, costs, records=records),
+        *_products(recording, times, costs),
+        *_kernels(recording, times, costs),
+    ]
     total_ns = sum(part.ns for part in parts)
     kept_ns = _kept_ns(recording, times, step_ns=step_ns)
     below_ns, above_ns = _spread(parts)
@@ -147,8 +153,8 @@ def guess_compile(
     )
 
 
-def _entering(recording: Recording, costs: CompiledCosts) -> list[_Part]:
-    ns = costs.entry_ns + recording.inputs * costs.parameter_ns
+def _entering(recording: Recording, costs: CompiledCosts, *, records: bool = False) -> list[_Part]:
+    ns = costs.entry_ns + recording.inputs * costs.parameter_ns + (costs.tape_ns if records else 0.0)
     if recording.module_calls:
         ns += recording.module_calls * costs.module_ns
     parts = [_Part("entry", ns, _ENTRY_OFF)]

@@ -111,6 +111,17 @@ class CompiledCosts:
         return max(0.0, (self._compiled_ns(summed, x) - self._trivial_ns) / _MANY)
 
     @cached_property
+    def tape_ns(self) -> float:
+        """What entering costs more where gradients are recorded: the compiled graph becomes a node of its own."""
+        torch = load_torch()
+        x, weight = torch.ones(16), torch.ones(16, requires_grad=True)
+
+        def scaled(x: Any) -> Any:
+            return x * weight
+
+        return max(0.0, self._compiled_ns(scaled, x, grad=True) - self._compiled_ns(scaled, x))
+
+    @cached_property
     def module_ns(self) -> float:
         """Checking one more module, its parameter left out."""
         torch = load_torch()
@@ -205,18 +216,18 @@ class CompiledCosts:
         """The operator by itself as it is."""
         return self._ns(lambda: op.call(*args, **op.kwargs))
 
-    def _compiled_ns(self, function: Callable[..., Any], *inputs: Any) -> float:
+    def _compiled_ns(self, function: Callable[..., Any], *inputs: Any, grad: bool = False) -> float:
         torch = load_torch()
         # A code object of its own: the compiler counts recompilations by code object and gives up after eight.
         code = function.__code__.replace(co_name=f"micro_{id(function):x}")
         own = types.FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
         compiled = torch.compile(own, dynamic=False)
-        with torch.no_grad():
+        with torch.set_grad_enabled(grad):
             compiled(*inputs)
-            return self._ns(lambda: compiled(*inputs))
+        return self._ns(lambda: compiled(*inputs), grad=grad)
 
-    def _ns(self, step: Callable[[], object]) -> float:
-        with load_torch().no_grad():
+    def _ns(self, step: Callable[[], object], *, grad: bool = False) -> float:
+        with load_torch().set_grad_enabled(grad):
             return time_of(measure(step, device=self.device, plan=_PLAN, name="micro-benchmark"))
 
 

@@ -190,6 +190,9 @@ def _compile(_: Fix, situation: Situation, content: Content, step_ns: float, mac
         step_ns=step_ns,
         step=loaded.step,
         trains=bool(situation.seen.backward),
+        records=not situation.seen.backward
+        and situation.seen.grad_mode == "grad"
+        and any(parameter.requires_grad for parameter in loaded.parameters()),
     )
 
 
