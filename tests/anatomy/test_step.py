@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from referee.anatomy.modes import count_intermediates, look
@@ -51,6 +52,24 @@ def test_a_buffer_made_in_warm_up_is_named(cpu: Any) -> None:
     (finding,) = [f for f in found.findings if f.code == "inference-tensor"]
     assert finding.evidence["name"] == "model.cache"
     assert finding.evidence["fails"]  # the update under no_grad raises
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (lambda h: h.sigmoid().add_(1), "SigmoidBackward0"),
+        (lambda h: h.exp().mul_(2), "ExpBackward0"),
+        (lambda h: h.sigmoid().add(1), None),
+        (lambda h: h.add(1).relu_(), None),
+    ],
+    ids=["sigmoid", "exp", "out of place", "what nobody saved"],
+)
+def test_a_saved_tensor_that_is_written_to_is_named_before_a_backward_raises(
+    part: Callable[[Any], Any], named: str | None, cpu: Any
+) -> None:
+    model, x = torch.nn.Linear(4, 4), torch.rand(2, 4)
+    found = dissect(lambda: part(model(x)).sum(), cpu, model=model)
+    assert [f.evidence["node"] for f in found.findings if f.code == "saved-overwritten"] == ([named] if named else [])
 
 
 def test_a_running_sum_of_losses_is_named_and_a_detached_one_is_not(cpu: Any) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from referee.anatomy.held import named_tensors
-from referee.anatomy.tape import count_nodes, read_tape
+from referee.anatomy.tape import OVERWRITTEN, count_nodes, read_tape
 from referee.device.host import load_torch
 from referee.errors import OptionError, RefereeError
 from referee.records.anatomy import Tape
@@ -35,6 +35,7 @@ def find_cautions(
         *_inference_tensors(step),
         *(_lazy_buffers(rebuild) if rebuild is not None else ()),
         *_held_graphs(step),
+        *(() if runs_backward else _overwritten(tape)),
     ]
     if not runs_backward and tape.saved_bytes and _looks_like_inference(model):
         findings.append(_never_runs(tape))
@@ -166,6 +167,20 @@ def _holder(name: str) -> str:
 def _looks_like_inference(model: Any) -> bool:
     """A model in eval mode, or none that says otherwise."""
     return model is not None and not getattr(model, "training", True)
+
+
+def _overwritten(tape: Tape) -> Iterator[Finding]:
+    """What an operator saved for its backward and another one wrote to: a backward raises, and none has run."""
+    found = [node.name for node in tape.nodes if any(saved.name.endswith(OVERWRITTEN) for saved in node.saved)]
+    if found:
+        yield Finding(
+            code="saved-overwritten",
+            severity="warning",
+            message=f"What {found[0]} saved for its backward is written to in place afterwards: backward from what the "
+            "step returns raises",
+            evidence={"node": found[0], "nodes": len(found)},
+            hint="Leave out the underscore of the operator behind it, or write to a clone.",
+        )
 
 
 def _never_runs(tape: Tape) -> Finding:

@@ -26,6 +26,9 @@ _UNREAD = [("saved", "torch shows nothing of what it saves")]
 _MOST_NODES = 2_000
 """A tape longer than this is counted, and its first nodes are listed."""
 
+OVERWRITTEN = "changed in place since, so that backward would fail"
+"""What stands in the place of a saved tensor that was written to after it was saved."""
+
 
 def read_tape(
     outputs: object, *, inputs: Sequence[Any] = (), parameters: Iterable[Any] = (), packed: Sequence[Any] = ()
@@ -283,5 +286,5 @@ def _packed(raw: Any) -> list[Any] | None:
 
 def _why_unusable(words: str) -> str:
     if "inplace" in words:
-        return "changed in place since, so that backward would fail"
+        return OVERWRITTEN
     return "freed by a backward pass" if "freed" in words else "cannot be read"
