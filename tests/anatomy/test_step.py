@@ -72,6 +72,46 @@ def test_a_saved_tensor_that_is_written_to_is_named_before_a_backward_raises(
     assert [f.evidence["node"] for f in found.findings if f.code == "saved-overwritten"] == ([named] if named else [])
 
 
+@pytest.mark.parametrize("detach", [False, True])
+def test_what_a_hook_keeps_is_named(detach: bool, cpu: Any) -> None:
+    model, x, kept = torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.rand(2, 4), list[Any]()
+    model[0].register_forward_hook(lambda module, args, out: kept.append(out.detach() if detach else out))
+    found = dissect(lambda: model(x).sum(), cpu, model=model)
+    named = [f.evidence["name"] for f in found.findings if f.code == "graph-held"]
+    assert named == ([] if detach else ["model.0.kept"])
+
+
+@pytest.mark.parametrize(
+    ("cut", "missing"),
+    [("no_grad", 2), ("detach", 2), ("nothing", 0), ("frozen", 0)],
+)
+def test_parameters_that_a_backward_does_not_reach_are_named(cut: str, missing: int, cpu: Any) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.below, self.above = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+            if cut == "frozen":
+                self.below.requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.set_grad_enabled(cut != "no_grad"):
+                hidden = self.below(x)
+            return self.above(hidden.detach() if cut == "detach" else hidden)
+
+    model, x = Net(), torch.rand(2, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = [f for f in dissect(step, cpu, model=model).findings if f.code == "no-gradient"]
+    assert [f.evidence["parameters"] for f in found] == ([missing] if missing else [])
+
+
 def test_a_running_sum_of_losses_is_named_and_a_detached_one_is_not(cpu: Any) -> None:
     weight = torch.rand(4, requires_grad=True)
 

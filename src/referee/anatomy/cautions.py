@@ -35,7 +35,7 @@ def find_cautions(
         *_inference_tensors(step),
         *(_lazy_buffers(rebuild) if rebuild is not None else ()),
         *_held_graphs(step),
-        *(() if runs_backward else _overwritten(tape)),
+        *(_without_gradient(step) if runs_backward else _overwritten(tape)),
     ]
     if not runs_backward and tape.saved_bytes and _looks_like_inference(model):
         findings.append(_never_runs(tape))
@@ -167,6 +167,24 @@ def _holder(name: str) -> str:
 def _looks_like_inference(model: Any) -> bool:
     """A model in eval mode, or none that says otherwise."""
     return model is not None and not getattr(model, "training", True)
+
+
+def _without_gradient(step: object) -> Iterator[Finding]:
+    """Parameters that a backward, which reached others, left without a gradient: they do not train, and nothing says
+    so."""
+    torch = load_torch()
+    wanting = {n: t for n, t in named_tensors(step).items() if isinstance(t, torch.nn.Parameter) and t.requires_grad}
+    missing = [name for name, parameter in wanting.items() if parameter.grad is None]
+    if missing and len(missing) < len(wanting):
+        yield Finding(
+            code="no-gradient",
+            severity="warning",
+            message=f"{len(missing)} of {len(wanting)} parameters that want a gradient have none after backward, first "
+            f"{missing[0]}: they do not train in this step",
+            evidence={"parameters": len(missing), "of": len(wanting), "first": missing[0]},
+            hint="Look for a no_grad region, a detach or .data between them and the loss. Where it is meant, "
+            "requires_grad_(False) says so, and saves their part of the optimizer.",
+        )
 
 
 def _overwritten(tape: Tape) -> Iterator[Finding]:

@@ -14,6 +14,8 @@ from typing import Any
 from referee.device.host import load_torch
 
 _DEPTH = 4
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where a module keeps its hooks, whose closures live as long as it does."""
 
 
 def named_tensors(step: object) -> dict[str, Any]:
@@ -49,6 +51,9 @@ def _module(module: Any, name: str, depth: int, seen: set[int]) -> Iterator[tupl
             seen.add(id(tensor))
             yield (f"{name}.{key}" if name else key), tensor
     for key, part in module.named_modules():
+        path = ".".join(filter(None, (name, key)))
+        for hook in (hook for kind in _HOOKS for hook in vars(part).get(kind, {}).values()):
+            yield from _walk(hook, path, depth, seen)
         if part is not module:
             yield from _walk(_plain_attributes(part), f"{name}.{key}" if name else key, depth, seen)
 

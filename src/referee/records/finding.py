@@ -118,6 +118,7 @@ CODES: dict[str, str] = {
     "inference-tensor": "a tensor made in inference mode is where a gradient or an in-place update is needed",
     "graph-held": "something kept between steps holds the graphs of earlier ones",
     "results-kept": "the step keeps tensors that earlier calls made, more with each call",
+    "no-gradient": "a backward leaves parameters that want a gradient without one",
     "saved-overwritten": "a tensor that was saved for backward is written to in place afterwards",
     "backward-never-runs": "tensors are saved for a backward pass that does not run",
     "remainder-large": "the stages do not add up to the whole",
