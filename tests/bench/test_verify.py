@@ -158,6 +158,17 @@ def test_edited_samples_do_not_hide_behind_their_figures() -> None:
     assert "are said to count" in verify(miscounted, run()).why
 
 
+@pytest.mark.parametrize("level", [0.0, 1.0, 2.0])
+def test_a_level_that_is_none_is_named(level: float) -> None:
+    assert "is no level" in verify(replace(run(), ci_level=level), run()).why
+
+
+def test_samples_beyond_all_time_are_named() -> None:
+    saved = run()
+    endless = replace(saved, samples_ns=(1e308,) * len(saved.samples_ns))
+    assert "a sample is no time" in verify(endless, run()).why
+
+
 def test_a_floor_without_a_headline_is_not_believed() -> None:
     saved = replace(run(), median_ns=None, ci_low_ns=None, ci_high_ns=None)
     assert "floor_ns" in verify(saved, run()).why

@@ -18,6 +18,7 @@ import numpy as np
 from referee.device.protocol import Device
 from referee.records.finding import Finding
 from referee.records.measurement import CoreClock, Measurement
+from referee.records.provenance import NOT_READ
 from referee.stats.summary import FloatArray, as_array, summarise
 from referee.units import NS_PER_MS, format_frac, format_ns
 
@@ -29,6 +30,9 @@ MOVED_RATIO = 1.02
 
 _SMOOTHED = 9
 """Neighbours whose median is held against others: single readings scatter by a percent, and one may be preempted."""
+
+_SAME_CHAIN = ("chip.architecture", "chip.model", "software.python")
+"""Another chip, or another build of the hash, takes another time for the same chain at the same clock."""
 
 _MIN_READINGS = 3
 _MIN_TO_JUDGE = 20
@@ -109,8 +113,14 @@ def read_again(clock: CoreClock, samples_ns: FloatArray, *, usable: Sequence[boo
 
 
 def clock_ratio(then: Measurement, here: Measurement) -> float | None:
-    """The chain's time here / then: above 1 the core is slower here. ``None`` where either was not read."""
-    if then.core_clock is None or here.core_clock is None:
+    """The chain's time here / then: above 1 the core is slower here.
+
+    ``None`` where either was not read, and between two chips or two Pythons, whose chains are not the same.
+    """
+    if then.core_clock is None or here.core_clock is None or then.core_clock.chain_ns <= 0:
+        return None
+    stated = ((then.provenance.value(path), here.provenance.value(path)) for path in _SAME_CHAIN)
+    if any(NOT_READ not in pair and pair[0] != pair[1] for pair in stated):
         return None
     return here.core_clock.chain_ns / then.core_clock.chain_ns
 
@@ -118,7 +128,7 @@ def clock_ratio(then: Measurement, here: Measurement) -> float | None:
 def ratio_at_one_clock(then: Measurement, here: Measurement) -> float | None:
     """The floors here / then, as if the core had run at one clock; ``None`` where either record does not tell."""
     slower = clock_ratio(then, here)
-    if slower is None or then.core_clock is None or here.core_clock is None or not then.core_clock.floor_ns:
+    if not slower or then.core_clock is None or here.core_clock is None or not then.core_clock.floor_ns:
         return None
     return here.core_clock.floor_ns / then.core_clock.floor_ns / slower
 

@@ -6,16 +6,19 @@ Computed again as :mod:`referee.bench.measure` computes them, from the samples t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isclose, isfinite
+from math import isclose
 
 from referee.bench.core_clock import read_again
-from referee.records.measurement import Measurement
+from referee.records.measurement import CoreClock, Measurement
 from referee.stats.interval import median_interval
 from referee.stats.summary import FloatArray, as_array, summarise
 from referee.units import format_ns
 
 _ROUNDING = 1e-6
 """What writing and reading a number as text may change."""
+
+_ENDLESS_NS = 2**63
+"""Nothing is timed for three centuries; figures beyond have no sum."""
 
 
 def broken_figures(saved: Measurement) -> tuple[str, ...]:
@@ -26,15 +29,19 @@ def broken_figures(saved: Measurement) -> tuple[str, ...]:
 def _broken(saved: Measurement) -> Iterator[str]:
     samples = as_array(saved.samples_ns)
     if saved.median_ns is None:
-        stray = [name for name in ("floor_ns", "ci_low_ns", "ci_high_ns") if getattr(saved, name) is not None]
+        names = ("floor_ns", "ci_low_ns", "ci_high_ns", "core_clock")
+        stray = [name for name in names if getattr(saved, name) is not None]
         if stray:
             yield f"{stray[0]} stands there without a median_ns"
         return
     if len(saved.clean) != samples.size or saved.blocks != samples.size:
         yield f"{samples.size:,} samples stand beside {len(saved.clean):,} marks and {saved.blocks:,} blocks"
         return
-    if not all(isfinite(ns) and ns >= 0 for ns in saved.samples_ns):
+    if not all(0 <= ns < _ENDLESS_NS for ns in saved.samples_ns):
         yield "a sample is no time"
+        return
+    if not 0 < saved.ci_level < 1:
+        yield f"{saved.ci_level:g} is no level of an interval"
         return
     usable = _usable(saved, samples)
     if usable is None:
@@ -56,15 +63,32 @@ def _broken(saved: Measurement) -> Iterator[str]:
 
 
 def _broken_clock(saved: Measurement, samples: FloatArray) -> Iterator[str]:
-    if saved.core_clock is None:
+    clock = saved.core_clock
+    if clock is None:
+        return
+    impossible = _impossible(clock, blocks=saved.blocks)
+    if impossible:
+        yield impossible
         return
     marks = saved.clean if saved.n == sum(saved.clean) else (True,) * samples.size
-    again = read_again(saved.core_clock, samples, usable=marks)
-    for name in ("chain_ns", "floor_ns", "median_ns"):
-        stated = getattr(saved.core_clock, name)
+    again = read_again(clock, samples, usable=marks)
+    for name in ("chain_ns", "low_ns", "high_ns", "floor_ns", "median_ns"):
+        stated = getattr(clock, name)
         computed = None if again is None else getattr(again, name)
         if computed is None or not isclose(stated, computed, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
             yield f"core_clock.{name} is {format_ns(stated)}, its readings give {format_ns(computed)}"
+
+
+def _impossible(clock: CoreClock, *, blocks: int) -> str:
+    """Why such readings cannot have been taken between so many blocks; empty where they can."""
+    readings, places = clock.readings_ns, clock.after_blocks
+    if len(readings) != len(places):
+        return f"{len(readings):,} readings of the core's clock stand beside {len(places):,} places"
+    if not all(0 < ns < _ENDLESS_NS for ns in readings):
+        return "a reading of the core's clock is no time"
+    if list(places) != sorted(places) or not all(0 <= place <= blocks for place in places):
+        return "the core's clock was not read in the order of the blocks"
+    return ""
 
 
 def _usable(saved: Measurement, samples: FloatArray) -> FloatArray | None:

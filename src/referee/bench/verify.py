@@ -121,8 +121,12 @@ def verify(
         d for d in differences(saved.provenance, again.provenance, ignoring=ignoring) if NOT_READ not in (d.a, d.b)
     )
     ratio, low, high = _ratio(saved, again)
-    answer, why = _answer(saved, again, differing, ratio=ratio, low=low, high=high, tolerance_frac=tolerance_frac)
-    why += _clock_words(saved, again) + _code_words(saved.provenance, again.provenance)
+    broken = broken_figures(saved)
+    answer, why = _answer(
+        saved, again, differing, broken, ratio=ratio, low=low, high=high, tolerance_frac=tolerance_frac
+    )
+    slower, at_one = (None, None) if broken else (clock_ratio(saved, again), ratio_at_one_clock(saved, again))
+    why += _clock_words(slower, at_one) + _code_words(saved.provenance, again.provenance)
     return Verification(
         name=saved.name,
         answer=answer,
@@ -136,8 +140,8 @@ def verify(
         differences=differing,
         provenance=again.provenance,
         findings=again.findings,
-        core_clock_ratio=clock_ratio(saved, again),
-        ratio_at_one_clock=ratio_at_one_clock(saved, again),
+        core_clock_ratio=slower,
+        ratio_at_one_clock=at_one,
     )
 
 
@@ -165,13 +169,13 @@ def _answer(
     saved: Measurement,
     again: Measurement,
     differing: tuple[Difference, ...],
+    broken: tuple[str, ...],
     *,
     ratio: float | None,
     low: float | None,
     high: float | None,
     tolerance_frac: float,
 ) -> tuple[VerifyAnswer, str]:
-    broken = broken_figures(saved)
     if broken:
         return "not-comparable", f"the saved figures do not follow from the saved samples ({'; '.join(broken[:3])})"
     if differing:
@@ -205,13 +209,15 @@ def _doubts(when: str, measurement: Measurement) -> list[str]:
     return [f"{code} {when}" for code in codes]
 
 
-def _clock_words(saved: Measurement, again: Measurement) -> str:
-    """How much of the ratio is the core's clock, where it was read then and here?"""
-    slower, at_one = clock_ratio(saved, again), ratio_at_one_clock(saved, again)
+def _clock_words(slower: float | None, at_one: float | None) -> str:
+    """How much of the ratio is the core's clock, where it was read then and here? In times, as the ratio is."""
     if slower is None or at_one is None or abs(slower - 1) <= _SAME_CLOCK_FRAC:
         return ""
-    word, share = ("slower", slower - 1) if slower > 1 else ("faster", 1 - slower)
-    return f"; the core itself ran {format_frac(share)} {word} here, at one clock the ratio is {at_one:.3f}"
+    word = "slower" if slower > 1 else "faster"
+    return (
+        f"; the core itself ran {word} here (the same instructions took {slower:.3f} of their time then), at one clock "
+        f"the ratio is {at_one:.3f}"
+    )
 
 
 def _code_words(then: Provenance, here: Provenance) -> str:

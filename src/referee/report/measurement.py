@@ -258,7 +258,7 @@ def _statistics(measurement: Measurement) -> tuple[Fact, ...]:
 def _core_clock(measurement: Measurement) -> tuple[Fact, ...]:
     """How fast the core ran meanwhile, where that was read."""
     clock = measurement.core_clock
-    if clock is None:
+    if clock is None or clock.low_ns <= 0:
         return ()
     moved = format_frac(clock.high_ns / clock.low_ns - 1)
     chain, floor = format_ns(clock.chain_ns), format_ns(clock.floor_ns)
