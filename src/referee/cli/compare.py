@@ -176,11 +176,13 @@ def _sides(args: argparse.Namespace) -> tuple[list[tuple[str, Callable[[], Targe
             names = [f"{name} #{number}" for number, name in enumerate(names, 1)]
         specs = zip(names, args.targets, strict=True)
         return [(name, partial(load_spec, args, spec)) for name, spec in specs], ()
-    from referee.device.state import kept_state
+    from referee.device.state import kept_state, restore
 
     name, values = parse_vary(args.vary)
     with kept_state():
         target = load_spec(args, args.targets[0])
+    if target.loaded is not None:
+        restore(target.loaded)
     if sets_threads(target, name):
         return [(f"threads={n}", partial(with_threads, target, n)) for n in values], (_THREADS_KEY,)
     return [(f"{name}={value}", partial(_rebuilt, target, name, value)) for value in values], _varied_keys(name)

@@ -128,7 +128,11 @@ def load_one(args: argparse.Namespace) -> Target:
     """Load the target, or the statement."""
     from referee.target import load_statement
 
-    return load_statement(args.stmt, args.setup) if args.stmt is not None else load_spec(args, args.target)
+    if args.stmt is None:
+        return load_spec(args, args.target)
+    target = load_statement(args.stmt, args.setup)
+    _check_threads(args, target)
+    return target
 
 
 def open_on(args: argparse.Namespace, specs: Sequence[str]) -> tuple[Device, list[Target]]:
@@ -142,9 +146,23 @@ def load_spec(args: argparse.Namespace, spec: str) -> Target:
     """Load one of several targets, with the options that all of them share."""
     from referee.target import load_target
 
-    return load_target(
+    target = load_target(
         spec, batch_size=args.batch_size, device=args.device, dtype=args.dtype, params=parse_params(args)
     )
+    _check_threads(args, target)
+    return target
+
+
+def _check_threads(args: argparse.Namespace, target: Target) -> None:
+    """Raise where the target's own code sets another number of threads than was asked for."""
+    from referee.device.cpu import threads_in_force
+
+    found = threads_in_force()
+    if args.threads and found != args.threads:
+        raise OptionError(
+            f"--threads {args.threads} was asked for, and {target.name} sets {found} itself when it is loaded.",
+            hint="Leave --threads out, or take torch.set_num_threads out of its code.",
+        )
 
 
 def _open_device(args: argparse.Namespace) -> Device:

@@ -181,10 +181,11 @@ def serve(args: argparse.Namespace, *, values: Sequence[Value], budget_ns: int) 
 def open_at(args: argparse.Namespace, values: Sequence[Value]) -> tuple[Device, Target]:
     """Open the device and load the target at the first of the values that it can be built at.
 
-    Its own default need not be one of them, and may well be larger than this machine can hold. Switches that loading
-    sets are put back. Raises what the first value raised where none can be built.
+    Its own default need not be one of them, and may well be larger than this machine can hold. Switches that building
+    sets are put back; what importing its file sets holds for each value. Raises what the first value raised where none
+    can be built.
     """
-    from referee.device.state import kept_state
+    from referee.device.state import kept_state, restore
 
     device = open_device(args)
     name = args.parameter
@@ -193,15 +194,19 @@ def open_at(args: argparse.Namespace, values: Sequence[Value]) -> tuple[Device, 
     for value in values:
         try:
             with kept_state():
-                return device, load_one(argparse.Namespace(**{**given, **_given(name, value, args.param)}))
+                target = load_one(argparse.Namespace(**{**given, **_given(name, value, args.param)}))
         except StepError as error:
             first_error = first_error or error
+            continue
         except TargetError:
             # What the target does not declare is told in the words of a sweep.
             with kept_state():
                 target = load_one(args)
             require_declared(target, name)
             raise
+        if target.loaded is not None:
+            restore(target.loaded)
+        return device, target
     assert first_error is not None  # there is a value, and each raised
     raise first_error
 

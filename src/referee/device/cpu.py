@@ -58,3 +58,8 @@ def set_threads(threads: int) -> None:
             f"{threads:,} threads are far more than this machine's cores.", hint=f"Give at most {most:,}."
         )
     load_torch().set_num_threads(threads)
+
+
+def threads_in_force() -> int:
+    """With how many threads torch computes one operation now."""
+    return int(load_torch().get_num_threads())

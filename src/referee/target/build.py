@@ -48,6 +48,8 @@ class Target:
     first_call_ns: int | None = None
     before: State | None = field(default=None, repr=False)
     """The switches in force before that call, which may have set some."""
+    loaded: State | None = field(default=None, repr=False)
+    """The switches in force when NAME was called first: the session's, and what importing its file set."""
     statement: bool = False
     setup: str = ""
     """What ran once before a statement."""
@@ -195,6 +197,7 @@ def _build(name: str, make: Callable[..., object], *, given: Mapping[str, object
         source_file=source_file,
         first_call_ns=None if factory else elapsed_ns,
         before=None if factory else before,
+        loaded=before,
         _make=make,
         _given=dict(given),
     )

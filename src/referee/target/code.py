@@ -14,11 +14,15 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from referee.device.state import State, read_state
 from referee.errors import TargetError
 from referee.target.errors import as_step_error, describe, user_place
 
 STATEMENT_FILE = "<stmt>"
 SETUP_FILE = "<setup>"
+
+_SET_BY_IMPORT: dict[str, tuple[State, tuple[str, ...]]] = {}
+"""What was in force once a module had been imported, and which switches that had set: it is imported only once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +100,22 @@ def _load_module(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # as `python -m` does
+    before = read_state()
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise TargetError(f"There is no module {name}.", hint="For a file write FILE.py:NAME.") from error
         raise _import_error(name, error) from error
     except (Exception, SystemExit) as error:  # the user's code: anything can come out
         raise _import_error(name, error) from error
+    if name in _SET_BY_IMPORT:
+        state, paths = _SET_BY_IMPORT[name]
+        state.put(paths)
+    else:
+        after = read_state()
+        _SET_BY_IMPORT[name] = after, tuple(difference.path for difference in before.moved(after))
+    return module
 
 
 def _import_error(place: str, error: BaseException) -> TargetError:
