@@ -278,3 +278,41 @@ def test_a_drift_is_the_cores_or_the_steps(throttled: bool, grows: bool, named: 
     assert ("The core's own clock did" in drift.hint) is named
     assert ("keeps something from call to call" in drift.hint) is not named
     assert "changes its clock" not in drift.hint
+
+
+@pytest.mark.parametrize(
+    ("percents", "words"), [((130, 121, 113, 106, 100), "slowed, or at rest"), ((100, 107, 114, 121, 128), "grows hot")]
+)
+def test_a_core_that_speeds_up_is_not_called_hot(percents: tuple[int, ...], words: str) -> None:
+    ends = [60 * NS_PER_MS * k for k in range(1, 5)] + [100 * NS_PER_S]
+    slowdowns = [
+        Slowdown(start_ns=start_ns, end_ns=end_ns, percent=percent)
+        for start_ns, end_ns, percent in zip([0, *ends], ends, percents, strict=False)
+    ]
+    device = FakeSync(clock=VirtualClock(slowdowns=slowdowns))
+    device.chain_work_ns = CHAIN_NS
+    found = measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN)
+    (drift,) = [finding for finding in found.findings if finding.code == "drifting"]
+    assert drift.hint is not None
+    assert "The core's own clock did" in drift.hint
+    assert words in drift.hint
+
+
+class Sleeping(FakeSync):
+    """A device whose step sleeps for a share of its time, whatever the core's clock is."""
+
+    chain_work_ns = CHAIN_NS
+    waited_frac = 0.5
+
+    def occupied_ns(self) -> int:
+        return int(self.clock.now_ns * (1 - self.waited_frac))
+
+
+@pytest.mark.parametrize(("waited_frac", "told"), [(0.05, True), (0.5, False), (0.97, False)])
+def test_what_a_step_waits_is_not_brought_to_one_clock(waited_frac: float, told: bool) -> None:
+    device = Sleeping()
+    device.waited_frac = waited_frac
+    found = measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN)
+    assert found.median_ns == CALL_NS
+    assert (found.core_clock is not None) is told
+    assert (verify(on_a_core(chain_ns=2 * CHAIN_NS), found).ratio_at_one_clock is not None) is told

@@ -169,6 +169,13 @@ def test_samples_beyond_all_time_are_named() -> None:
     assert "a sample is no time" in verify(endless, run()).why
 
 
+def test_a_ratio_of_times_has_no_end_below_zero() -> None:
+    saved = run()
+    assert saved.median_ns is not None
+    wide = replace(saved, ci_low_ns=saved.median_ns / 10, ci_high_ns=40 * saved.median_ns)
+    assert verify(wide, wide).ci_low == 0.0
+
+
 def test_a_floor_without_a_headline_is_not_believed() -> None:
     saved = replace(run(), median_ns=None, ci_low_ns=None, ci_high_ns=None)
     assert "floor_ns" in verify(saved, run()).why

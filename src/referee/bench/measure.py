@@ -34,7 +34,7 @@ from referee.bench.settling import settle_words
 from referee.bench.stopping import CUT_SHORT, rules_of
 from referee.bench.unrun import check_unrun
 from referee.bench.variation import check_variation, varies
-from referee.bench.waiting import Waited, read_occupied, waited_between
+from referee.bench.waiting import Waited, much_waiting, read_occupied, waited_between
 from referee.bench.warmup import FirstCall, WarmedUp, moved_counters, warm_up
 from referee.bench.work import check_work, known_flop
 from referee.device.protocol import Device, Settling, TellsStages
@@ -126,8 +126,8 @@ def measure(
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh, seen=observation)
         quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
         proved = (*proved, *check_unrun(observation, device=device, prove=quick))
-        waits = timed.waited is not None and timed.waited.much
-        left = (*check_kept(observation, calls=_calls(timed)), *check_beside(busy_before, busy_after, waits=waits))
+        beside = check_beside(busy_before, busy_after, waits=much_waiting(timed.waited))
+        left = (*check_kept(observation, calls=_calls(timed)), *beside)
     provenance = collect(
         device,
         dtype="not read" if observation is None else observation.dtype,
@@ -320,7 +320,7 @@ def _record(
     usable = samples[np.array(main.usable, dtype=bool)]
     summary = summarise(usable) if usable.size else None
     estimate = median_interval(usable, level=plan.level) if usable.size else None
-    clock = core_clock(main.clock, samples, usable=main.usable)
+    clock = None if much_waiting(timed.waited) else core_clock(main.clock, samples, usable=main.usable)
     findings = (
         *given,
         *check_blocks(main, summary=summary),

@@ -109,9 +109,10 @@ def _slower(clock: CoreClock | None) -> float | None:
 def _drift_hint(ratio: float, slower: float | None) -> str:
     """The step's own state, or the core's clock? The one that explains most of it, where the clock was read."""
     if slower is not None and np.log(slower) / np.log(ratio) >= _CLOCK_SHARE:
+        hotter, rested = "It grows hot, or shares its power with others", "It was slowed, or at rest, before"
         return (
             f"The core's own clock did: a fixed chain of instructions took {format_ratio(slower)} as long at the end. "
-            "It grows hot, or shares its power with others; measure once it is steady, or with turbo turned off."
+            f"{hotter if slower > 1 else rested}; measure once it is steady, or with turbo turned off."
         )
     chip = ", or the chip changes its clock" if slower is None else ""
     return (

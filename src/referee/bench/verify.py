@@ -154,7 +154,7 @@ def _ratio(saved: Measurement, again: Measurement) -> tuple[float | None, float 
         return None, None, None
     ratio = now / then
     width = (_half_width(saved) ** 2 + _half_width(again) ** 2) ** 0.5
-    return ratio, ratio * (1 - width), ratio * (1 + width)
+    return ratio, ratio * max(0.0, 1 - width), ratio * (1 + width)
 
 
 def _half_width(measurement: Measurement) -> float:

@@ -40,6 +40,11 @@ class Waited:
         return self.frac >= WAITING_FRAC
 
 
+def much_waiting(waited: Waited | None) -> bool:
+    """Is the time for a large part nobody's work? Then neither the processor's clock nor its load scales it."""
+    return waited is not None and waited.much
+
+
 def read_occupied(device: Device) -> Occupied | None:
     """A reading now; ``None`` where calls are not done when they return, or no such account is kept."""
     if not isinstance(device, SeesProcess) or device.settling is not Settling.SYNCHRONOUS:

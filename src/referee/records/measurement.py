@@ -105,7 +105,8 @@ class Measurement(Shown):
     flop: int | None = None
     """Floating-point operations of one call: matrix products, convolutions, attention. ``None`` where not watched."""
     core_clock: CoreClock | None = None
-    """How fast the core ran meanwhile; ``None`` where the work runs elsewhere, or without a headline."""
+    """How fast the core ran meanwhile; ``None`` where the work runs elsewhere, where the step waits for much of its
+    time, or without a headline."""
     schema: str = "referee.measurement/1"
 
     def __post_init__(self) -> None:
