@@ -77,13 +77,22 @@ def saved_measurement(record: Record, *, path: str, at: str | None) -> Measureme
 
 
 def _point(sweep: Sweep, *, path: str, at: str | None) -> Measurement:
-    points = {point.label or f"{point.value:g}": point.measurement for point in sweep.points}
-    if at not in points:
+    points = {point.label or f"{point.value:.15g}": point for point in sweep.points}
+    numbered = {point.value: point for point in points.values() if not point.label}
+    found = points.get(at or "") or numbered.get(_number(at))
+    if found is None:
         has = f"has no point {at}" if at is not None else "holds several measurements"
-        raise OptionError(
-            f"{path}, a sweep over {sweep.parameter}, {has}.", hint=f"Name one: --at {' or --at '.join(points)}."
-        )
-    return points[at]
+        hint = f"Name one: --at {' or --at '.join(points)}." if points else ""
+        raise OptionError(f"{path}, a sweep over {sweep.parameter}, {has}.", hint=hint)
+    return found.measurement
+
+
+def _number(text: str | None) -> float:
+    """The number that ``text`` writes, however it does; one that is like no other where it writes none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
 
 
 def measure_again(saved: Measurement, args: argparse.Namespace) -> Measurement:
