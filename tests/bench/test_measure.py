@@ -297,6 +297,27 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
     assert "interrupted" in codes(found)
 
 
+@pytest.mark.parametrize("ended", [KeyboardInterrupt(), ValueError("no more")])
+def test_what_is_cut_short_claims_no_block_that_does_not_count(ended: BaseException) -> None:
+    """The number stands on the blocks that nothing preempted."""
+    first_ns = 100 * NS_PER_MS
+    fake = FakeSync(clock=VirtualClock(preemptions=Preemption.every(3 * first_ns, length_ns=4 * NS_PER_MS)))
+    left = iter(range(30))
+
+    def step() -> FakeOutput:
+        if next(left, None) is None:
+            raise ended
+        return fake.run(host_ns=first_ns)
+
+    found = measure(step, device=fake, plan=Plan(budget_ns=100 * NS_PER_S, min_ns=NS_PER_S, warmup_max_calls=10))
+    said = {finding.code: finding for finding in found.findings}
+    cut = said.get("interrupted") or said["step-raised"]
+    assert 0 < found.n < found.blocks
+    assert f"stands on what counts of the {found.blocks}" in cut.message or "what counts of those" in cut.message
+    assert said["few-samples"].message == f"The number stands on {found.n} blocks."
+    assert said["few-samples"].hint == "Let it run to its end."
+
+
 def test_an_interrupt_before_the_first_block_is_passed_on() -> None:
     def step() -> None:
         raise KeyboardInterrupt

@@ -13,6 +13,7 @@ from referee.bench.sampling import (
     enough_clean,
     stolen_frac,
 )
+from referee.bench.stopping import CUT_SHORT
 from referee.bench.waiting import WAITING_FRAC, Waited
 from referee.bench.warmup import WarmedUp, is_compilation
 from referee.device.protocol import Device, Settling
@@ -70,7 +71,7 @@ def check_blocks(sampled: Sampled, *, summary: Summary | None) -> tuple[Finding,
                 severity="warning" if summary.n < 6 else "info",
                 message=f"The number stands on {summary.n} blocks.",
                 evidence={"n": summary.n, "wanted": FEW_SAMPLES, "stop_reason": sampled.stop_reason},
-                hint="Give a longer --budget.",
+                hint="Let it run to its end." if sampled.stop_reason in CUT_SHORT else "Give a longer --budget.",
             )
         )
     return tuple(findings)

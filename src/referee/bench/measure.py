@@ -373,7 +373,7 @@ def _cut_short(main: Sampled) -> tuple[Finding, ...]:
         Finding(
             code="interrupted",
             severity="warning",
-            message=f"Interrupted after {len(main.blocks):,} blocks: the number stands on those.",
+            message=f"Interrupted after {len(main.blocks):,} blocks: the number stands on what counts of those.",
             evidence={"blocks": len(main.blocks)},
         ),
     )
@@ -393,8 +393,8 @@ def step_raised(
     return Finding(
         code="step-raised",
         severity="warning",
-        message=f"The step raised {described.rstrip('.')} {where}. The {number} stands on {blocks:,} blocks before "
-        "that.",
+        message=f"The step raised {described.rstrip('.')} {where}. The {number} stands on what counts of "
+        f"the {blocks:,} blocks before that.",
         evidence={"blocks": blocks, "error": described},
         hint="A step is called thousands of times: let it take its data again and again.",
     )
