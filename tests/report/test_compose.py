@@ -300,6 +300,13 @@ def test_a_comparison_gives_the_ratio_its_interval_and_the_floor() -> None:
     assert first.tone == "good"
 
 
+def test_a_single_pair_is_not_given_an_interval() -> None:
+    pair = replace(COMPARISON.pairs[0], ratio=2.806, ci_low=2.806, ci_high=2.806, clean_quads=1, answer="cannot-tell")
+    one = replace(COMPARISON, ratio=2.806, ci_low=2.806, ci_high=2.806, answer="cannot-tell", pairs=(pair,))
+    assert "time B / time A is 2.806, one pair only, no interval." in headline(one).sentence
+    assert "2.806 to 2.806" not in shown(one)
+
+
 def test_a_comparison_that_cannot_tell_says_why_first() -> None:
     first = headline(NOT_COMPARABLE)
     assert first.figure == "Cannot tell"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from referee.records.document import Headline
+from referee.records.document import Headline, Table
 from referee.records.remedy import FixTried
 from referee.report.remedy import compose_remedy
 
@@ -35,3 +35,13 @@ def test_the_headline_counts_what_was_tried_and_names_what_stays_open(
     headline = compose_remedy(report).blocks[0]
     assert isinstance(headline, Headline)
     assert (headline.figure, headline.sentence) == ("No fix paid", sentence)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "high", "words"), [(1, 0.69, "one pair only, no interval"), (9, 0.69, "0.690 to 0.690")]
+)
+def test_a_single_pair_has_no_interval(pairs: int, high: float, words: str) -> None:
+    fix = replace(GAINED, pairs=pairs, ci_low=0.69, ci_high=high)
+    blocks = compose_remedy(replace(remedy_report(PROVENANCE), fixes=(fix,))).blocks
+    table = next(block for block in blocks if isinstance(block, Table))
+    assert words in table.rows[0]

@@ -47,8 +47,18 @@ class Errors:
 
 def float64_pass(subject: Subject) -> Pass:
     """The step in float64 from the present weights. What cannot be widened raises what torch raises."""
+    with in_float64(subject) as called:
+        return read_pass(subject, Setting(name="float64"), around=called)
+
+
+@contextmanager
+def in_float64(subject: Subject) -> Iterator[Callable[[Callable[[], object]], object]]:
+    """Within it all that the step holds is float64, and everything is put back afterwards.
+
+    Yields what calls the step: operators in it that ask for a narrower dtype get float64.
+    """
     with restored(subject), _widened(subject):
-        return read_pass(subject, Setting(name="float64"), around=_within_mode)
+        yield _within_mode
 
 
 def errors(found: Pass, reference: Pass) -> Errors:

@@ -36,7 +36,8 @@ class Prediction:
 class OutputCheck:
     """What came of holding the fixed step against eager, from the same weights, inputs and random numbers.
 
-    ``tolerance`` says in words what was allowed, ``differences`` what was found beyond it (nothing where it matches),
+    ``tolerance`` says in words what was allowed, ``differences`` what was found beyond it (nothing where it matches);
+    what was beyond it by rounding alone, as float64 shows, stands in ``notes`` with the figures;
     ``worst_*`` the largest relative error by norm, ``None`` where there was nothing of that kind.
     """
 
@@ -67,6 +68,7 @@ class FixTried:
     (another batch). A fix whose outputs differ is not timed: ``why_not`` says what differs. ``pays_after_steps`` is
     after how many steps all that was spent before the step was steady has been won back; ``None`` where nothing is
     compiled or nothing is gained. ``settled_at_call``: the first call that takes what later ones take.
+    ``pairs``: on how many undisturbed pairs the measured ratio stands; one has no interval.
     ``inside_range``: the measured ratio lies in the predicted range. ``error_frac``: measured / predicted - 1.
     """
 
@@ -84,6 +86,7 @@ class FixTried:
     measured_ratio: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
+    pairs: int | None = None
     answer: Answer | None = None
     error_frac: float | None = None
     inside_range: bool | None = None

@@ -27,6 +27,7 @@ from referee.remedy.compiler import CompilerLog, kernels_made, listening
 from referee.remedy.content import Content, read_content
 from referee.remedy.fix import Fix, Loaded, Situation, Step
 from referee.remedy.predict import Machine, predict
+from referee.remedy.reference import hold_by_float64
 from referee.remedy.settling import settled_at, settling_words, spent_ns, timed
 from referee.target import Target
 from referee.target.errors import describe
@@ -56,6 +57,8 @@ class _Applied:
     failed: str
     left: tuple[str, ...]
     """What a call has left behind that will fail later."""
+    outcomes: tuple[Outcome, Outcome] | None
+    """Eager's and the fix's, where they differ."""
 
 
 def attempt(
@@ -194,10 +197,13 @@ def _apply(fix: Fix, load: Load, situation: Situation) -> _Applied:
         return applied
     if not _eager_repeats(load, situation):
         words = "eager's own outputs differ from build to build: seed it, so that they can be compared"
-        return replace(applied, check=replace(check, match=None, differences=(), notes=(*check.notes, words)))
+        check = replace(check, match=None, differences=(), notes=(*check.notes, words))
+        return replace(applied, check=check, outcomes=None)
     if fix.compiles and situation.seen.random_ops:
         return _with_eagers_random_numbers(applied, fix, load, situation)
-    return applied
+    assert applied.outcomes is not None
+    by_float64 = hold_by_float64(check, *applied.outcomes, fix=fix, load=load, situation=situation)
+    return replace(applied, check=by_float64, outcomes=None)
 
 
 def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
@@ -213,13 +219,14 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
     frames = device.counters().get("compile.frames")
     with listening() if fix.compiles else nullcontext(CompilerLog()) as log:
         step = fix.apply(own, situation)
-        check, calls_ns = None, list[int]()
+        check, outcomes, calls_ns = None, None, list[int]()
         called = timed(step, device, calls_ns) if fix.compiles else step
         if fix.items == 1:
             expected = run_once(eager.step, eager, device=device)
             found = run_once(called, own, device=device)
             expected, found = _with_reuse(expected, eager.step, device), _with_reuse(found, called, device)
             check = hold_against(expected, found, fix=fix, dtype=situation.seen.dtype)
+            outcomes = None if check.match is not False else (expected, found)
         steady = _is_steady(called, device) if fix.compiles else True
     return _Applied(
         eager=eager,
@@ -233,6 +240,7 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
         if fix.compiles and frames is not None and device.counters().get("compile.frames") == frames
         else fix.failed(step, situation),
         left=fix.leaves(own),
+        outcomes=outcomes,
     )
 
 
@@ -279,7 +287,7 @@ def _with_eagers_random_numbers(applied: _Applied, fix: Fix, load: Load, situati
     ops = ", ".join(situation.seen.random_ops)
     words = f"outputs differ by random numbers alone ({ops}); with eager's generator (fallback_random) they are equal"
     again = _apply_once(fix, load, situation)
-    return replace(again, check=replace(check, notes=(*check.notes, words)))
+    return replace(again, check=replace(check, notes=(*check.notes, words)), outcomes=None)
 
 
 def _time(
@@ -326,6 +334,7 @@ def _measured(
         measured_ratio=ratio,
         ci_low=low,
         ci_high=high,
+        pairs=compared.pairs[0].clean_quads,
         answer=answer,
         error_frac=None if prediction is None else ratio / prediction.ratio - 1,
         inside_range=None if prediction is None else prediction.low <= ratio <= prediction.high,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from referee.device.protocol import Device
 from referee.device.settle import find_leaves
 from referee.records.remedy import OutputCheck
 from referee.remedy.fix import Fix, Loaded, Step
+from referee.remedy.rounding import Against, distance, is_inexact, rms
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 2e-2}
 """Largest relative error by norm, per dtype: some hundred rounding errors of float32 and float64, five to ten of the
@@ -31,6 +32,7 @@ _FLOOR = 1e-2
 """A gradient that is this small a part of all gradients' root mean square is compared on that scale: one that is zero
 by mathematics consists of rounding errors alone."""
 SEED = 20240229
+_BY_VALUES = "values differ: relative error"
 
 
 @dataclass(frozen=True)
@@ -213,26 +215,40 @@ def numbers(output: object) -> Iterator[float]:
 
 @dataclass
 class _Found:
-    """What differs so far."""
+    """The two outcomes and what differs so far; ``exact``: float64's, to hold values that differ against."""
 
+    eager: Outcome
+    fixed: Outcome
+    exact: Outcome | None
     differences: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def hold_against(eager: Outcome, fixed: Outcome, *, fix: Fix, dtype: str) -> OutputCheck:
-    """Does ``fixed`` match ``eager``? ``dtype`` is the one the step computes in; the fix's own lower one counts."""
+def differs_by_values(check: OutputCheck) -> bool:
+    """Whether rounded numbers are among what differs."""
+    return any(_BY_VALUES in text for text in check.differences)
+
+
+def hold_against(eager: Outcome, fixed: Outcome, *, fix: Fix, dtype: str, exact: Outcome | None = None) -> OutputCheck:
+    """Does ``fixed`` match ``eager``? ``dtype`` is the one the step computes in; the fix's own lower one counts.
+
+    With ``exact``, the outcome in float64, values that differ by more than the tolerance match where the fix is as near
+    it as eager is (:class:`~referee.remedy.rounding.Against`); the notes then say so, with the figures.
+    """
     precision = fix.precision or (dtype if dtype in TOLERANCE else "float32")
-    found = _Found()
+    found = _Found(eager, fixed, exact)
     if eager.nesting != fixed.nesting:
         found.differences.append(f"the output is nested as {fixed.nesting}, eager's as {eager.nesting}")
     if len(eager.outputs) == len(fixed.outputs):
         for number, (a, b) in enumerate(zip(eager.outputs, fixed.outputs, strict=True)):
             _hold_view(found, number, a, b, fix=fix)
-    worst_output = _outputs(found, eager, fixed, precision)
+    worst_output = _tensors(found, "output", _values, TOLERANCE[precision])
+    if eager.numbers and len(eager.numbers) == len(fixed.numbers):
+        worst_output = max(worst_output or 0.0, _tensors(found, "number", _numbers, TOLERANCE[precision]) or 0.0)
     gradient_tolerance = GRADIENT_FACTOR * TOLERANCE[precision]
-    worst_gradient = _tensors(found, "gradient", eager.gradients, fixed.gradients, gradient_tolerance, floor=_FLOOR)
+    worst_gradient = _tensors(found, "gradient", lambda side: side.gradients, gradient_tolerance, floor=_FLOOR)
     if not fix.warms_up:
-        _tensors(found, "changed buffer", eager.buffers, fixed.buffers, gradient_tolerance)
+        _tensors(found, "changed buffer", lambda side: side.buffers, gradient_tolerance)
     worst_update = _updates(found, eager.updates, fixed.updates, fix.update_tolerance)
     if eager.written != fixed.written:
         found.differences.append(f"it writes to inputs {list(fixed.written)}, eager to {list(eager.written)}")
@@ -272,74 +288,50 @@ def _hold_view(found: _Found, number: int, a: View, b: View, *, fix: Fix) -> Non
         (found.notes if fix.strides else found.differences).append(text)
 
 
-def _outputs(found: _Found, eager: Outcome, fixed: Outcome, precision: str) -> float | None:
+def _values(side: Outcome) -> Mapping[int, Any]:
+    return {k: view.value for k, view in enumerate(side.outputs)}
+
+
+def _numbers(side: Outcome) -> Mapping[int, Any]:
     torch = load_torch()
-    pairs_a = {k: view.value for k, view in enumerate(eager.outputs)}
-    pairs_b = {k: view.value for k, view in enumerate(fixed.outputs)}
-    worst = _tensors(found, "output", pairs_a, pairs_b, TOLERANCE[precision])
-    if eager.numbers and len(eager.numbers) == len(fixed.numbers):
-        a, b = (torch.tensor(side.numbers, dtype=torch.float64) for side in (eager, fixed))
-        worst = max(worst or 0.0, _tensors(found, "number", {0: a}, {0: b}, TOLERANCE[precision]) or 0.0)
-    return worst
+    return {0: torch.tensor(side.numbers, dtype=torch.float64)}
 
 
 def _tensors(
-    found: _Found, what: str, a: Mapping[int, Any], b: Mapping[int, Any], tolerance: float, *, floor: float = 0.0
+    found: _Found, what: str, of: Callable[[Outcome], Mapping[int, Any]], tolerance: float, *, floor: float = 0.0
 ) -> float | None:
     """Compare tensors by number; adds what differs and answers the largest relative error by norm."""
     torch = load_torch()
+    a, b = of(found.eager), of(found.fixed)
     if a.keys() != b.keys():
         found.differences.append(f"{what}s exist for {len(b)} tensors, in eager for {len(a)}")
     worst: float | None = None
-    overall = _rms([value for value in a.values() if value.is_floating_point()])
+    overall = rms([value for value in a.values() if value.is_floating_point()])
+    least = floor * overall
+    against = None if found.exact is None else Against(exact=of(found.exact), scale=overall, floor=least)
     for key in sorted(a.keys() & b.keys()):
         mine, other = a[key], b[key]
         if mine.shape != other.shape or not mine.numel():
             continue
-        if not (mine.is_floating_point() or mine.is_complex()):
+        if not is_inexact(mine):
             if not torch.equal(mine, other):
                 found.differences.append(f"{what} {key}: values differ in {int((mine != other).sum())} places")
             continue
-        error, element = _errors(mine, other, floor=floor * overall)
+        error, element = distance(mine, other, floor=least)
         worst = max(worst or 0.0, error)
         if math.isnan(error):
             found.differences.append(f"{what} {key}: not a number where eager is finite")
         elif error > tolerance or element > ELEMENT_FACTOR * tolerance:
-            found.differences.append(
-                f"{what} {key}: values differ: relative error {error:.2g} by norm (allowed {tolerance:g}), "
-                f"one element {element:.2g}"
-            )
+            text = f"{error:.2g} by norm (allowed {tolerance:g}), one element {element:.2g}"
+            if against is None:
+                found.differences.append(f"{what} {key}: {_BY_VALUES} {text}")
+                continue
+            rounding, words = against.judge(key, mine, other, tolerance=tolerance, element_factor=ELEMENT_FACTOR)
+            if rounding:
+                found.notes.append(f"{what} {key} differs from eager's by {text}; {words}")
+            else:
+                found.differences.append(f"{what} {key}: {_BY_VALUES} {text}; {words}")
     return worst
-
-
-def _rms(values: Sequence[Any]) -> float:
-    count = sum(value.numel() for value in values)
-    total = sum(float(value.double().square().sum()) for value in values)
-    return math.sqrt(total / count) if count and math.isfinite(total) else 0.0
-
-
-def _errors(a: Any, b: Any, *, floor: float) -> tuple[float, float]:
-    """Relative error by norm, and of the worst element on the scale of its size plus the root mean square.
-
-    Where both sides are not finite alike they agree; NaN where only ``b`` is not.
-    """
-    torch = load_torch()
-    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    a, b = a.to(wide), b.to(device=a.device, dtype=wide)
-    finite = torch.isfinite(a)
-    if not torch.equal(finite, torch.isfinite(b)):
-        return math.nan, math.nan
-    if not torch.equal(a[~finite].nan_to_num().real, b[~finite].nan_to_num().real):
-        return math.nan, math.nan
-    a, b = a[finite], b[finite]
-    if not a.numel():
-        return 0.0, 0.0
-    difference = (a - b).abs()
-    rms = max(float(a.abs().square().mean().sqrt()), floor)
-    if rms == 0.0:
-        return (0.0, 0.0) if not bool(difference.any()) else (math.inf, math.inf)
-    by_norm = float(difference.square().mean().sqrt()) / rms
-    return by_norm, float((difference / (a.abs() + rms)).max())
 
 
 def _updates(found: _Found, a: Mapping[int, Any], b: Mapping[int, Any], tolerance: float) -> float | None:

@@ -22,7 +22,7 @@ from referee.records.finding import fatal
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.measurement import thinned
 from referee.report.provenance import difference_blocks, provenance_blocks
-from referee.report.wording import context_lines, precise_ratio, ratio_range, sentence
+from referee.report.wording import ONE_PAIR, context_lines, precise_ratio, ratio_range, sentence
 from referee.units import format_count, format_frac, format_ns, format_number
 
 _TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "same": "plain", "cannot-tell": "warn"}
@@ -76,9 +76,10 @@ def _sentence(comparison: Comparison) -> str:
     if comparison.ratio is not None:
         a, b = comparison.sides[0].name, comparison.sides[1].name
         level = format_frac(comparison.ci_level, digits=0)
-        interval = ratio_range(comparison.ci_low, comparison.ci_high) or "not known"
-        point = precise_ratio(comparison.ratio)
-        ratio = [f"B is {b}, A is {a}: time B / time A is {point}, {level} interval {interval}."]
+        pairs = comparison.pairs[0].clean_quads if comparison.pairs else None
+        interval = ratio_range(comparison.ci_low, comparison.ci_high, pairs=pairs) or "not known"
+        words = interval if interval == ONE_PAIR else f"{level} interval {interval}"
+        ratio = [f"B is {b}, A is {a}: time B / time A is {precise_ratio(comparison.ratio)}, {words}."]
     aa = ratio_range(comparison.aa_ratio_low, comparison.aa_ratio_high)
     floor = f"A against itself read {aa} in this run." if aa else ""
     if not aa and any(pair.quads for pair in comparison.pairs):
@@ -96,7 +97,7 @@ def _pairs(comparison: Comparison) -> tuple[Block, ...]:
             pair.name,
             pair.answer,
             precise_ratio(pair.ratio),
-            ratio_range(pair.ci_low, pair.ci_high) or "–",
+            ratio_range(pair.ci_low, pair.ci_high, pairs=pair.clean_quads) or "–",
             f"{pair.clean_quads:,} of {pair.quads:,}",
             pair.why or "–",
         )
@@ -156,7 +157,7 @@ def _ratios(pair: Pair, comparison: Comparison) -> tuple[Block, ...]:
         Fact(
             label="Ratio",
             value=precise_ratio(pair.ratio),
-            note=ratio_range(pair.ci_low, pair.ci_high) or "no interval",
+            note=ratio_range(pair.ci_low, pair.ci_high, pairs=pair.clean_quads) or "no interval",
         ),
         Fact(
             label="Quads",

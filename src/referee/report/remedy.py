@@ -77,7 +77,7 @@ def _row(fix: FixTried) -> tuple[str, ...]:
         fix.name,
         fix.answer or "–",
         precise_ratio(fix.measured_ratio),
-        ratio_range(fix.ci_low, fix.ci_high) or "–",
+        ratio_range(fix.ci_low, fix.ci_high, pairs=fix.pairs) or "–",
         _predicted(fix),
         "–" if fix.error_frac is None else format_frac(fix.error_frac, digits=0),
         {True: "as eager's", False: "differ", None: "not compared"}[fix.outputs_match],

@@ -66,8 +66,16 @@ def precise_ratio(ratio: float | None) -> str:
     return "n/a" if ratio is None else f"{ratio:.3f}" if ratio < 10 else format_number(ratio)
 
 
-def ratio_range(low: float | None, high: float | None) -> str:
-    """Two ratios of times: ``0.912 to 0.934``; empty where one is not known."""
+ONE_PAIR = "one pair only, no interval"
+
+
+def ratio_range(low: float | None, high: float | None, *, pairs: int | None = None) -> str:
+    """Two ratios of times: ``0.912 to 0.934``; empty where one is not known.
+
+    ``pairs``: how many ratios the interval stands on, where that is known; one has no interval.
+    """
+    if pairs == 1 and low is not None and low == high:
+        return ONE_PAIR
     return "" if low is None or high is None else f"{precise_ratio(low)} to {precise_ratio(high)}"
 
 
