@@ -45,8 +45,8 @@ class Against:
 
         The error by norm must be within the tolerance, or at most :data:`AS_FAR` times eager's; that of the worst
         element likewise, with ``element_factor`` times the tolerance. What is zero by mathematics has no relative
-        error, and eager may be luckier (it sums in float64 here and there): it is held to the tolerance on the scale
-        of all tensors of the kind.
+        error, and how much noise eager leaves of it is no measure (one order of summing leaves several times as much
+        as another): it is held to the tolerance on the scale of all tensors of the kind.
         """
         exact = self.exact.get(key)
         if exact is None or exact.shape != eager.shape:
