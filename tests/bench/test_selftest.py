@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from referee.bench.selftest import make_spin, time_spin
-from referee.device.fake import FakeSync
+from referee.bench.selftest import make_spin, settle_ns, time_spin
+from referee.device.fake import FakeLazy, FakeSync
 
 
 @pytest.mark.parametrize("length_ns", [0, 10_000, 1_000_000])
@@ -32,3 +32,8 @@ def test_a_spin_keeps_how_long_each_call_took() -> None:
     for _ in range(3):
         spin.call()
     assert spin.took_ns == [10_000] * 3
+
+
+def test_a_settle_that_is_part_of_the_time_is_part_of_what_an_empty_callable_says_of_itself() -> None:
+    assert settle_ns(FakeLazy(settle_ns=5_000)) == 5_000
+    assert settle_ns(FakeSync(settle_ns=5_000)) == 0
