@@ -136,6 +136,13 @@ def test_samples_keep_their_bursts_when_thinned() -> None:
     assert kept == sorted(kept)
 
 
+def test_samples_that_are_no_times_are_not_drawn() -> None:
+    edited = replace(MEASUREMENT, samples_ns=(1e308, *MEASUREMENT.samples_ns[1:]))
+    assert "time per call" in render_text(compose(edited), width=80, color=False)
+    endless = replace(MEASUREMENT, samples_ns=(1e308,) * len(MEASUREMENT.samples_ns))
+    assert "time per call" not in render_text(compose(endless), width=80, color=False)
+
+
 def test_samples_are_drawn_by_whether_they_were_clean() -> None:
     (plot,) = blocks_of(compose(MEASUREMENT), Plot)
     assert isinstance(plot, Plot)

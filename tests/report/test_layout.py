@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,3 +112,8 @@ def test_the_least_important_column_leaves_and_is_named() -> None:
     assert "2" * 20 in shown
     assert "1" * 20 in shown
     assert "xxx…xxx" in shown
+
+
+@pytest.mark.parametrize("width", [-3, 0, 1])
+def test_where_there_is_no_room_words_are_broken_into_characters(width: int) -> None:
+    assert "".join(wrap("a  word", width)) == "aword"

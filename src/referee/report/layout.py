@@ -74,7 +74,7 @@ def wrap(text: str, width: int) -> list[str]:
             continue
         if line:
             lines.append(line)
-        while cells(word) > width:
+        while word and cells(word) > width:
             head = _take(word, width) or word[0]
             lines.append(head)
             word = word[len(head) :]
