@@ -15,6 +15,9 @@ NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
+ENDLESS_NS = 2**63
+"""Nothing is timed for three centuries: a figure beyond, in a record edited by hand, is no time."""
+
 _TIME_STEPS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "µs"), (1, "ns"))
 _MOST_MORE_DIGITS = 6
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(ns|us|µs|ms|s|m|min|h)?\s*")

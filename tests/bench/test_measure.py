@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from referee.bench.calibrate import Overhead
 from referee.bench.guards import check_blocks
 from referee.bench.loop import Block
-from referee.bench.measure import describe_error, measure
+from referee.bench.measure import measure
 from referee.bench.plan import Plan, Progress
+from referee.bench.raised import describe_error
 from referee.bench.sampling import Sampled
 from referee.device.fake import FakeAsync, FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import AR1, Bimodal, Preemption, Slowdown, SlowFirst, VirtualClock

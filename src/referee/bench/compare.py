@@ -11,7 +11,7 @@ out of the caches are compared warm, as provenance says.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Literal
@@ -109,13 +109,14 @@ def compare(
     mark = mark_machine()
     with quiet_collector():
         unmet = None if candidates[0].first is None else candidates[0].first.children_frac
-        busy = busiest(busy_beside(side.device or device, children=unmet) for side in candidates)
+        sides = _distinct(side.device or device for side in candidates)
+        busy = busiest(busy_beside(each, children=unmet) for each in sides)
         ready = make_ready(candidates, device=device, plan=plan, before=mark, progress=progress)
         differing = [what_differs(ready[0].provenance, side.provenance, ignoring=ignoring) for side in ready[1:]]
         quads = _Quads(pairs=[[] for _ in ready[1:]])
         findings = [*findings_of(ready, ignoring=ignoring), *_not_comparable(ready, differing)]
         findings += [*check_outputs(ready, ignoring=ignoring), *check_layouts(ready, ignoring=ignoring)]
-        devices = tuple({id(side.device): side.device for side in ready}.values())
+        devices = _distinct(side.device for side in ready)
         before = [each.counters() for each in devices]
         if not fatal(tuple(findings)):
             with kept_state():
@@ -127,6 +128,11 @@ def compare(
     for side in ready:
         findings += kept_by(side)
     return _record(ready, quads, plan=plan, name=name, differing=differing, findings=tuple(findings))
+
+
+def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Each device once: sides mostly share theirs, and what is asked of one takes time."""
+    return tuple({id(device): device for device in devices}.values())
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from referee.bench.comparable import of_side
 from referee.bench.kept import check_kept
-from referee.bench.measure import step_raised
 from referee.bench.plan import Plan
+from referee.bench.raised import step_raised
 from referee.bench.sides import Ready
 from referee.records.compare import Pair
 from referee.records.finding import Finding

@@ -34,6 +34,8 @@ _SMOOTHED = 9
 _SAME_CHAIN = ("chip.architecture", "chip.model", "software.python")
 """Another chip, or another build of the hash, takes another time for the same chain at the same clock."""
 
+_HOLD_STILL = "Turbo turned off, or the governor performance, holds it still"
+
 _MIN_READINGS = 3
 _MIN_TO_JUDGE = 20
 
@@ -139,19 +141,13 @@ def check_clock(clock: CoreClock | None) -> tuple[Finding, ...]:
         return ()
     moved = format_frac(clock.high_ns / clock.low_ns - 1)
     return (
-        Finding(
-            code="core-clock-moved",
-            severity="info",
+        _moved(
+            clock.low_ns,
+            clock.high_ns,
+            readings=len(clock.readings_ns),
             message=f"The core's clock moved by {moved} while this was measured: a fixed chain of instructions took "
             f"{format_ns(clock.low_ns)} to {format_ns(clock.high_ns)}.",
-            evidence={
-                "chain_low_ns": clock.low_ns,
-                "chain_high_ns": clock.high_ns,
-                "ratio": clock.high_ns / clock.low_ns,
-                "threshold": MOVED_RATIO,
-                "readings": len(clock.readings_ns),
-            },
-            hint="The step's times moved with it. Turbo turned off, or the governor performance, holds it still; "
+            hint=f"The step's times moved with it. {_HOLD_STILL}; "
             "runs can be held against each other at one clock by core_clock.chain_ns of their records.",
         ),
     )
@@ -165,21 +161,30 @@ def check_clock_between(taken: Sequence[Measurement]) -> tuple[Finding, ...]:
     (fast_ns, fast), (slow_ns, slow) = min(read), max(read)
     apart = format_frac(slow_ns / fast_ns - 1)
     return (
-        Finding(
-            code="core-clock-moved",
-            severity="info",
+        _moved(
+            fast_ns,
+            slow_ns,
+            readings=len(read),
             message=f"The core's clock lay {apart} apart between the points: at {slow} a fixed chain of instructions "
             f"took {format_ns(slow_ns)}, at {fast} {format_ns(fast_ns)}.",
-            evidence={
-                "chain_low_ns": fast_ns,
-                "chain_high_ns": slow_ns,
-                "ratio": slow_ns / fast_ns,
-                "threshold": MOVED_RATIO,
-                "readings": len(read),
-            },
-            hint=f"Differences of less than {apart} between points may be the clock's. Turbo turned off, or the "
-            "governor performance, holds it still.",
+            hint=f"Differences of less than {apart} between points may be the clock's. {_HOLD_STILL}.",
         ),
+    )
+
+
+def _moved(low_ns: float, high_ns: float, *, readings: int, message: str, hint: str) -> Finding:
+    return Finding(
+        code="core-clock-moved",
+        severity="info",
+        message=message,
+        evidence={
+            "chain_low_ns": low_ns,
+            "chain_high_ns": high_ns,
+            "ratio": high_ns / low_ns,
+            "threshold": MOVED_RATIO,
+            "readings": readings,
+        },
+        hint=hint,
     )
 
 

@@ -12,13 +12,10 @@ from referee.bench.core_clock import read_again
 from referee.records.measurement import CoreClock, Measurement
 from referee.stats.interval import median_interval
 from referee.stats.summary import FloatArray, as_array, summarise
-from referee.units import format_ns
+from referee.units import ENDLESS_NS, format_ns
 
 _ROUNDING = 1e-6
 """What writing and reading a number as text may change."""
-
-_ENDLESS_NS = 2**63
-"""Nothing is timed for three centuries; figures beyond have no sum."""
 
 
 def broken_figures(saved: Measurement) -> tuple[str, ...]:
@@ -37,7 +34,7 @@ def _broken(saved: Measurement) -> Iterator[str]:
     if len(saved.clean) != samples.size or saved.blocks != samples.size:
         yield f"{samples.size:,} samples stand beside {len(saved.clean):,} marks and {saved.blocks:,} blocks"
         return
-    if not all(0 <= ns < _ENDLESS_NS for ns in saved.samples_ns):
+    if not all(0 <= ns < ENDLESS_NS for ns in saved.samples_ns):
         yield "a sample is no time"
         return
     if not 0 < saved.ci_level < 1:
@@ -84,7 +81,7 @@ def _impossible(clock: CoreClock, *, blocks: int) -> str:
     readings, places = clock.readings_ns, clock.after_blocks
     if len(readings) != len(places):
         return f"{len(readings):,} readings of the core's clock stand beside {len(places):,} places"
-    if not all(0 < ns < _ENDLESS_NS for ns in readings):
+    if not all(0 < ns < ENDLESS_NS for ns in readings):
         return "a reading of the core's clock is no time"
     if list(places) != sorted(places) or not all(0 <= place <= blocks for place in places):
         return "the core's clock was not read in the order of the blocks"

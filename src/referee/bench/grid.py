@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
-from referee.bench.measure import describe_error
+from referee.bench.raised import describe_error
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Sweep

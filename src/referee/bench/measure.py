@@ -28,6 +28,7 @@ from referee.bench.kept import check_kept
 from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.proof import proof_findings, prove, proving_steps
+from referee.bench.raised import step_raised
 from referee.bench.recompiled import name_change
 from referee.bench.sampling import Sampled, take_samples
 from referee.bench.settling import settle_words
@@ -49,9 +50,6 @@ from referee.units import NS_PER_MS
 _CALIBRATION_FRAC = 0.15
 _PROVED_CALL_FRAC = 0.1
 """Longer calls are not proved, which takes a hundred of them: settled one by one, as they are, nothing escapes."""
-
-_MESSAGE_LENGTH = 200
-"""A compiler's whole log does not fit into a finding."""
 
 _LONG_NS = NS_PER_MS
 """Blocks longer than this are rarely clean beside busy processes, so that they are asked what those had of them."""
@@ -124,8 +122,6 @@ def measure(
         timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
         busy_after = busy_beside(device)
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh, seen=observation)
-        quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
-        proved = (*proved, *check_unrun(observation, device=device, prove=quick))
         beside = check_beside(busy_before, busy_after, waits=much_waiting(timed.waited))
         left = (*check_kept(observation, calls=_calls(timed)), *beside)
     provenance = collect(
@@ -227,8 +223,14 @@ def _prove(
     step: Step, timed: _Timed, *, device: Device, plan: Plan, fresh: Callable[[], Step] | None, seen: Seen | None
 ) -> tuple[Finding, ...]:
     """Prove that the work runs, where there is what to hold it against and the calls are not too long."""
-    if _is_long(timed, plan) or timed.main.stop_reason in CUT_SHORT:
-        return ()
+    quick = not _is_long(timed, plan) and timed.main.stop_reason not in CUT_SHORT
+    proved = _prove_runs(step, timed, device=device, fresh=fresh, seen=seen) if quick else ()
+    return *proved, *check_unrun(seen, device=device, prove=quick)
+
+
+def _prove_runs(
+    step: Step, timed: _Timed, *, device: Device, fresh: Callable[[], Step] | None, seen: Seen | None
+) -> tuple[Finding, ...]:
     try:
         steps, proved = proving_steps(step, fresh, device=device), tuple[Finding, ...]()
         if steps is not None:
@@ -376,25 +378,4 @@ def _cut_short(main: Sampled) -> tuple[Finding, ...]:
             message=f"Interrupted after {len(main.blocks):,} blocks: the number stands on what counts of those.",
             evidence={"blocks": len(main.blocks)},
         ),
-    )
-
-
-def describe_error(error: BaseException) -> str:
-    """``ValueError: shapes differ``: the kind and the text in one line, shortened."""
-    text = " ".join(str(error).split())[:_MESSAGE_LENGTH]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def step_raised(
-    error: BaseException, *, blocks: int, where: str = "in a later call", number: str = "number"
-) -> Finding:
-    """The finding for a step that raised once there was something to keep."""
-    described = describe_error(error)
-    return Finding(
-        code="step-raised",
-        severity="warning",
-        message=f"The step raised {described.rstrip('.')} {where}. The {number} stands on what counts of "
-        f"the {blocks:,} blocks before that.",
-        evidence={"blocks": blocks, "error": described},
-        hint="A step is called thousands of times: let it take its data again and again.",
     )

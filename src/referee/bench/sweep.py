@@ -9,8 +9,9 @@ from numbers import Real
 from typing import Any
 
 from referee.bench.core_clock import check_clock_between
-from referee.bench.measure import Seen, describe_error, measure
+from referee.bench.measure import Seen, measure
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
+from referee.bench.raised import describe_error
 from referee.bench.warmup import FirstCall
 from referee.bench.work import check_flat
 from referee.device.protocol import Device

@@ -48,6 +48,17 @@ def settle_outputs(outputs: object) -> frozenset[str]:
     return frozenset(awaited)
 
 
+def materialise_in(outputs: object, kind: str) -> None:
+    """Run what was recorded for the tensors in ``outputs`` that live on the recording backend ``kind``, if any."""
+    if outputs is None:  # looking for tensors in it would take longer than a short call
+        return
+    import torch
+
+    tensors = [tensor for tensor in find_leaves(outputs, torch.Tensor) if tensor.device.type == kind]
+    if tensors:
+        materialise(tensors)
+
+
 def materialise(tensors: list[torch.Tensor]) -> None:
     """Run what was recorded for exactly these tensors of one recording backend.
 

@@ -17,10 +17,10 @@ kept in ``ops_recorded``, ``ops_executed`` and ``work_ns``, and ``ops_dropped`` 
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from itertools import count
 
+from referee.device.fake_queue import Queue, QueueTimer
 from referee.device.noise import Delay, Noise, VirtualClock
 from referee.device.protocol import DeviceTimer, Settling
 from referee.device.settle import find_leaves
@@ -205,60 +205,6 @@ class FakeSync(FakeDevice):
         pass
 
 
-class _Queue:
-    """One in-order device queue with a finite number of entries."""
-
-    def __init__(self, clock: VirtualClock, *, capacity: int) -> None:
-        self.clock = clock
-        self.capacity = capacity
-        self.free_ns = 0
-        self._ends: deque[int] = deque()
-
-    def push(self, device_ns: int, *, not_before_ns: int = 0) -> int:
-        """Queue ``device_ns`` of work; returns when it will end. Blocks the host while the queue is full."""
-        self._retire()
-        if len(self._ends) >= self.capacity:
-            self.clock.wait_until(self._ends[0])
-            self._retire()
-        start_ns = max(self.clock.now_ns, self.free_ns, not_before_ns)
-        self.free_ns = start_ns + device_ns
-        self._ends.append(self.free_ns)
-        return self.free_ns
-
-    def mark(self) -> int:
-        """When a mark put into the queue now is reached."""
-        return max(self.clock.now_ns, self.free_ns)
-
-    def drain(self) -> None:
-        """Wait until the queue is empty."""
-        self.clock.wait_until(self.free_ns)
-
-    def _retire(self) -> None:
-        while self._ends and self._ends[0] <= self.clock.now_ns:
-            self._ends.popleft()
-
-
-class _FakeTimer:
-    """A pair of marks in a fake queue."""
-
-    def __init__(self, queue: _Queue) -> None:
-        self._queue = queue
-        self._start_ns: int | None = None
-        self._stop_ns: int | None = None
-
-    def start(self) -> None:
-        self._start_ns, self._stop_ns = self._queue.mark(), None
-
-    def stop(self) -> None:
-        self._stop_ns = self._queue.mark()
-
-    def elapsed_ns(self) -> float:
-        if self._start_ns is None or self._stop_ns is None:
-            raise OptionError("A device timer was read before both of its marks were set.")
-        self._queue.clock.wait_until(self._stop_ns)
-        return float(self._stop_ns - self._start_ns)
-
-
 class FakeAsync(FakeDevice):
     """A device with one in-order queue, as a CUDA stream: calls queue work and return; a full queue blocks them."""
 
@@ -278,11 +224,11 @@ class FakeAsync(FakeDevice):
         super().__init__(
             clock=clock, noise=noise, settle_ns=settle_ns, read_ns=read_ns, block_target_ns=block_target_ns, name=name
         )
-        self._queue = _Queue(self.clock, capacity=queue_entries)
+        self._queue = Queue(self.clock, capacity=queue_entries)
 
     def timer(self) -> DeviceTimer | None:
         """A pair of marks in the fake queue, free of cost."""
-        return _FakeTimer(self._queue)
+        return QueueTimer(self._queue)
 
     def hold(self, length_ns: int) -> None:
         """Occupy the queue for ``length_ns`` with work that computes nothing; returns at once."""
@@ -334,7 +280,7 @@ class FakeLazy(FakeDevice):
         self.compile_ns = compile_ns
         self.ops_merged = 0
         self.merge_identical = merge_identical
-        self._queue = _Queue(self.clock, capacity=LAUNCH_QUEUE)
+        self._queue = Queue(self.clock, capacity=LAUNCH_QUEUE)
         self._recorded: weakref.WeakValueDictionary[int, FakeOutput] = weakref.WeakValueDictionary()
         self._compiled: set[Hashable] = set()
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from referee.device.barrier import materialise, wait_for
+from referee.device.barrier import materialise_in, wait_for
 from referee.device.host import HostClocked
 from referee.device.protocol import Settling
-from referee.device.settle import find_leaves
 from referee.errors import DeviceMissing
 from referee.records.finding import Scalar
 
@@ -67,11 +66,7 @@ class LazyDevice(HostClocked):
         if self.settles_everything:
             self._torch._lazy.mark_step(wait=False)
             return
-        if outputs is None:  # looking for tensors in it would take more than many a call
-            return
-        tensors = [tensor for tensor in find_leaves(outputs, self._torch.Tensor) if tensor.device.type == "lazy"]
-        if tensors:
-            materialise(tensors)
+        materialise_in(outputs, "lazy")
 
     def settle(self, outputs: object = None) -> None:
         """Materialise ``outputs`` (``None``, or after noted writes: everything recorded and held), then wait."""

@@ -16,11 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from referee.device.barrier import RECORDING, bridge, materialise, wait_for
+from referee.device.barrier import RECORDING, bridge, materialise_in, wait_for
 from referee.device.host import HostClocked
 from referee.device.lazy import is_started
 from referee.device.protocol import Settling
-from referee.device.settle import find_leaves
 from referee.errors import DeviceMissing
 from referee.records.finding import Scalar
 from referee.units import NS_PER_S
@@ -81,11 +80,7 @@ class XlaDevice(HostClocked):
         if self.settles_everything:
             self._torch_xla.sync(wait=False)
             return
-        if outputs is None:  # looking for tensors in it would take more than many a call
-            return
-        tensors = [tensor for tensor in find_leaves(outputs, self._torch.Tensor) if tensor.device.type == "xla"]
-        if tensors:
-            materialise(tensors)
+        materialise_in(outputs, "xla")
 
     def settle(self, outputs: object = None) -> None:
         """Materialise ``outputs`` (``None``, or after noted writes: everything recorded and held), then wait."""

@@ -80,31 +80,10 @@ def attempt(
         applied = _apply(fix, load, situation)
     except Exception as error:  # noqa: BLE001 - a fix may fail in any way: the compiler, the user's code under it, CUDA
         return _report(replace(guessed, why_not=_reason(error)), seen, probe.target, device)
-    tried = replace(
-        guessed,
-        applied=True,
-        outputs_match=None if applied.check is None else applied.check.match,
-        check=applied.check,
-        first_call_ns=applied.calls_ns[0] if applied.calls_ns else None,
-        settled_at_call=settled_at(applied.calls_ns),
-        notes=(
-            *guessed.notes,
-            *applied.left,
-            *settling_words(applied.calls_ns),
-            *applied.log.words(),
-            *(() if applied.check is None else applied.check.notes),
-        ),
-    )
-    if tried.outputs_match is False and applied.check is not None:
-        why_not = "outputs differ from eager's: " + "; ".join(applied.check.differences[:3])
-        return _report(replace(tried, why_not=why_not), seen, probe.target, device)
-    if applied.failed:
-        return _report(replace(tried, why_not=applied.failed), seen, probe.target, device)
-    if not applied.steady:
-        why_not = "it compiles again in every call, up to the limit: " + "; ".join(
-            applied.log.words()[:2] or ("no guard was named",)
-        )
-        return _report(replace(tried, why_not=why_not), seen, probe.target, device)
+    tried = _tried(guessed, applied)
+    refused = _refused(applied)
+    if refused:
+        return _report(replace(tried, why_not=refused), seen, probe.target, device)
     compared = _time(fix, applied, seen, device=device, budget_ns=budget_ns, progress=progress)
     counted = replace(
         tried,
@@ -122,6 +101,38 @@ def attempt(
         provenance=compared.provenance,
         findings=tuple(f for f in compared.findings if f.code != "few-samples"),
     )
+
+
+def _tried(guessed: FixTried, applied: _Applied) -> FixTried:
+    """The fix with what applying it has shown, before it is timed."""
+    check = applied.check
+    return replace(
+        guessed,
+        applied=True,
+        outputs_match=None if check is None else check.match,
+        check=check,
+        first_call_ns=applied.calls_ns[0] if applied.calls_ns else None,
+        settled_at_call=settled_at(applied.calls_ns),
+        notes=(
+            *guessed.notes,
+            *applied.left,
+            *settling_words(applied.calls_ns),
+            *applied.log.words(),
+            *(() if check is None else check.notes),
+        ),
+    )
+
+
+def _refused(applied: _Applied) -> str:
+    """Why a fix that could be applied is not timed; empty where it is."""
+    if applied.check is not None and applied.check.match is False:
+        return "outputs differ from eager's: " + "; ".join(applied.check.differences[:3])
+    if applied.failed:
+        return applied.failed
+    if not applied.steady:
+        words = applied.log.words()[:2] or ("no guard was named",)
+        return "it compiles again in every call, up to the limit: " + "; ".join(words)
+    return ""
 
 
 def first_guess(fix: Fix, load: Load, *, device: Device) -> Prediction | None:

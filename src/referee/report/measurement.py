@@ -22,6 +22,7 @@ from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
 from referee.report.wording import CLOCKS, clock_name, context_lines, plural, sentence
 from referee.units import (
+    ENDLESS_NS,
     NS_PER_S,
     format_bytes,
     format_frac,
@@ -44,9 +45,6 @@ _DEVICE_LIMITS, _HOST_LIMITS = 0.5, 0.9
 
 _MOST_SAMPLES = 600
 """More points than a page shows apart."""
-
-_ENDLESS_NS = 2.0**63
-"""Nothing is timed for three centuries: beyond it, in a record edited by hand, nothing is drawn."""
 
 _FEW = 10
 """No more samples than this are labelled one by one."""
@@ -318,7 +316,7 @@ def _first_against(measurement: Measurement) -> str:
 
 def _samples(measurement: Measurement) -> tuple[Block, ...]:
     """The samples in the order in which they were taken; drift and bursts show here and in no statistic."""
-    numbered = [(float(k), y) for k, y in enumerate(measurement.samples_ns, 1) if 0 < y < _ENDLESS_NS]
+    numbered = [(float(k), y) for k, y in enumerate(measurement.samples_ns, 1) if 0 < y < ENDLESS_NS]
     if len(numbered) < 3:
         return ()
     clean = measurement.clean if len(measurement.clean) == len(measurement.samples_ns) else ()
