@@ -18,13 +18,13 @@ NOT_READ = "not read"
 """The value of a key that could not be read on the machine that measured."""
 
 _NO_ACCELERATOR = "none, the CPU alone"
+"""What a difference says of the side on which no accelerator took part."""
 
 _MOST_NEAR = 3
 """Keys named as near to one that is none."""
 
 _SHORTEST = 3
 """A name of fewer letters lies within too many others."""
-"""What a difference says of the side on which no accelerator took part."""
 
 Section = Literal["chip", "accelerator", "method", "software", "switches", "machine_state"]
 
