@@ -8,7 +8,7 @@ import numpy as np
 
 from referee.analysis.owners import pause_owners
 from referee.analysis.study import Study
-from referee.records.verdict import Evidence
+from referee.records.verdict import PAUSES_IN, Evidence
 from referee.trace.columns import NONE
 from referee.trace.steps import MIN_STEPS_TO_JUDGE, step_of
 from referee.units import format_frac, format_ns
@@ -25,8 +25,6 @@ _BEHIND = {
     "one_off": "first-time work",
     "pause": "pauses",
 }
-PAUSES_IN = "timeline: during most of these pauses, "
-"""How the step of the evidence begins that says where the host stood still."""
 
 
 def behind_the_loss(study: Study) -> Iterator[Evidence]:
@@ -61,7 +59,7 @@ def _during_pauses(study: Study) -> Iterator[Evidence]:
         return
     name, ns = owned[0]
     yield Evidence(
-        name=f"{PAUSES_IN}{name}",
+        name=f"timeline: {PAUSES_IN}{name}",
         value=ns / total_ns,
         unit="frac",
         threshold=format_frac(MOSTLY_FRAC),
@@ -71,11 +69,10 @@ def _during_pauses(study: Study) -> Iterator[Evidence]:
 
 def _again(study: Study) -> Iterator[Evidence]:
     """First-time costs that come again are no warm-up."""
-    cold = cold_steps(study)
     if recurs(study):
         yield Evidence(
             name="timeline: steps with first-time costs",
-            value=cold,
+            value=cold_steps(study),
             threshold=f"half of {len(study.steps)} steps",
             so="no warm-up ends this: something is compiled or loaded anew in most steps",
         )

@@ -19,6 +19,10 @@ Regime = Literal[
 ]
 
 
+PAUSES_IN = "during most of these pauses, "
+"""What stands, in the name of a step of the evidence, before the row in which the host stood still."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """One step of the reasoning: a figure with its unit, the threshold it is held against, and what follows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from referee.records.document import Block, Entries, Entry, Headline, Paragraph, Tone
 from referee.records.trace_report import TraceReport
-from referee.records.verdict import Evidence, Remedy, Verdict
+from referee.records.verdict import PAUSES_IN, Evidence, Remedy, Verdict
 from referee.report.wording import reason, sentence
 from referee.units import format_frac, format_ns, format_quantity, format_range_ns
 
@@ -89,9 +89,6 @@ def _paused_in(verdict: Verdict) -> str:
     told = (step.name.partition(PAUSES_IN)[2] for step in verdict.evidence)
     return next((f"The host stands still in {name}" for name in told if name), "")
 
-
-PAUSES_IN = "during most of these pauses, "
-"""What stands in the evidence before the row in which the host stood still."""
 
 _SAME_FRAC = 0.0005
 """Shares this near to each other read the same: a tenth of a per cent is shown."""
