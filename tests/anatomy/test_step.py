@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from referee.anatomy.modes import count_intermediates, look
 from referee.anatomy.step import dissect_step
@@ -237,3 +239,121 @@ def test_a_step_that_runs_backward_is_said_to_need_a_graph(cpu: Any) -> None:
     assert [mode.why_not for mode in found.modes[1:]] == [
         "the step runs backward itself, and no graph is recorded here"
     ] * 2
+
+
+def training(loss: Callable[[torch.nn.Module], torch.Tensor], *, drops: bool = False) -> Callable[[], object]:
+    """A step of a model with two layers, ``below`` and ``above``; it may drop its gradients at its end."""
+    model = torch.nn.ModuleDict({"below": torch.nn.Linear(4, 4), "above": torch.nn.Linear(4, 1)})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        found = loss(model)
+        found.backward()
+        optimizer.step()
+        if drops:
+            optimizer.zero_grad()
+        return found.detach()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("below", "missing"),
+    [
+        (lambda layer, x: checkpoint(layer, x, use_reentrant=True), 2),
+        (lambda layer, x: checkpoint(layer, x, use_reentrant=False), 0),
+        (lambda layer, x: layer(x).detach(), 2),
+        (lambda layer, x: layer(x), 0),
+    ],
+    ids=["reentrant checkpoint", "checkpoint", "detached", "right"],
+)
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_gradients_that_a_step_drops_at_its_end_were_there(below: Callable[..., Any], missing: int, cpu: Any) -> None:
+    x = torch.rand(2, 4)
+    step = training(lambda model: model["above"](below(model["below"], x)).square().mean(), drops=True)
+    found = [f for f in dissect(step, cpu).findings if f.code == "no-gradient"]
+    assert [f.evidence["parameters"] for f in found] == ([missing] if missing else [])
+
+
+def test_a_loss_made_anew_reaches_no_parameter_at_all(cpu: Any) -> None:
+    x = torch.rand(2, 4)
+    step = training(lambda model: torch.tensor(model["above"](model["below"](x)).mean().item(), requires_grad=True))
+    (finding,) = [f for f in dissect(step, cpu).findings if f.code == "no-gradient"]
+    assert finding.evidence["parameters"] == finding.evidence["of"] == 4
+
+
+@pytest.mark.parametrize("create_graph", [True, False])
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradients_that_carry_a_graph_are_named(create_graph: bool, cpu: Any) -> None:
+    model, x = torch.nn.Linear(4, 1), torch.rand(2, 4)
+
+    def step() -> None:
+        model.zero_grad()
+        model(x).tanh().square().mean().backward(create_graph=create_graph)
+
+    named = [f.evidence["name"] for f in dissect(step, cpu, model=model).findings if f.code == "graph-held"]
+    assert named == (["model.weight.grad"] if create_graph else [])
+    model.zero_grad()
+
+
+class Slots:
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total: Any = 0.0
+
+
+@pytest.mark.parametrize("where", ["deque", "slot", "wrapped"])
+def test_graphs_are_found_in_deques_slots_and_behind_decorators(where: str, cpu: Any) -> None:
+    weight, kept, meter = torch.rand(4, requires_grad=True), deque[torch.Tensor](), Slots()
+
+    def step() -> torch.Tensor:
+        loss = (weight * 2).sum()
+        if where == "slot":
+            meter.total = meter.total + loss
+        else:
+            kept.append(loss)
+        return loss
+
+    found = dissect(torch.enable_grad()(step) if where == "wrapped" else step, cpu)
+    named = [f.evidence["name"] for f in found.findings if f.code == "graph-held"]
+    assert named == (["meter.total"] if where == "slot" else ["kept"])
+
+
+def test_a_tape_that_no_output_carries_is_seen_all_the_same(cpu: Any) -> None:
+    model, x = mlp()
+    found = dissect(lambda: model(x).argmax(1), cpu, model=model)
+    tape = found.tape
+    assert tape is not None
+    assert tape.saved_bytes == 4 * (32 * 64 + 32 * 128 + 32 * 64)  # as where the logits are returned
+    assert tape.parameter_bytes == 4 * 128 * 64
+    (finding,) = [f for f in found.findings if f.code == "backward-never-runs"]
+    assert finding.evidence["saved_bytes"] == tape.saved_bytes
+    assert found.modes[1].saved_bytes == 0
+    quiet = dissect(lambda: without_grad(model, x).argmax(1), cpu, model=model)
+    assert quiet.tape is not None
+    assert quiet.tape.saved_bytes == 0
+    assert "backward-never-runs" not in codes(quiet)
+
+
+def test_a_step_that_asks_for_its_gradients_runs_no_tape_for_nothing(cpu: Any) -> None:
+    weight = torch.rand(4, requires_grad=True)
+    found = dissect(lambda: torch.autograd.grad((weight * 2).exp().sum(), weight)[0], cpu)
+    assert not {"backward-never-runs", "no-gradient"} & set(codes(found))
+
+
+def test_a_step_that_leaves_gradients_switched_off_is_said_to(cpu: Any) -> None:
+    from referee.callables import observe_since
+    from referee.device.state import read_state
+
+    model, x = torch.nn.Linear(4, 1), torch.rand(2, 4)
+
+    def step() -> torch.Tensor:
+        loss = model(x).mean()
+        torch.set_grad_enabled(False)
+        return loss
+
+    with torch.enable_grad():
+        seen = observe_since(read_state(), step, cpu)
+        assert "switch-set" in codes(dissect_step(step, device=cpu, seen=seen, budget_ns=BUDGET_NS))

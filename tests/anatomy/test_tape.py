@@ -160,8 +160,42 @@ def test_what_is_computed_again_in_backward_is_not_counted_and_not_computed_for_
     x = torch.rand(8, requires_grad=True)
     tape = read_tape(checkpoint(layer, x, use_reentrant=False), inputs=(x,))
     assert len(calls) == 1
-    assert (tape.saved_tensors, tape.saved_bytes) == (0, 0)
-    assert all("a hook keeps something else" in saved.name for node in tape.nodes for saved in node.saved)
+    named = [saved.name for node in tape.nodes for saved in node.saved]
+    assert named.count("kept by a hook") == 1  # the input, from which it is computed again
+    assert (tape.saved_tensors, tape.saved_bytes) == (1, 32)
+    assert all("a hook keeps something else" in name for name in named if name != "kept by a hook")
+
+
+@needs_raw
+def test_what_stands_between_two_checkpoints_is_kept() -> None:
+    inner = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
+    hidden = torch.rand(2, 8)
+    for _ in range(3):
+        hidden = checkpoint(inner, hidden, use_reentrant=False)
+    tape = read_tape(hidden.sum())
+    assert (tape.saved_tensors, tape.saved_bytes) == (3, 3 * 64)  # what enters each, and nothing of 64 columns
+
+
+@needs_raw
+def test_what_a_hook_puts_aside_is_counted_once() -> None:
+    x = torch.rand(8, requires_grad=True)
+    aside: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> int:
+        aside[len(aside)] = tensor.half()
+        return len(aside) - 1
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda number: aside[number].float()):
+        tape = read_tape(x.exp().sin())
+    assert (tape.saved_tensors, tape.saved_bytes) == (2, 32)
+
+
+def test_what_a_function_keeps_on_ctx_counts_as_saved() -> None:
+    x = torch.rand(8, requires_grad=True)
+    tape = read_tape(Kept.apply(x), inputs=(x,))
+    assert (tape.saved_tensors, tape.saved_bytes) == (2, 64)
+    named = [saved.name for node in tape.nodes for saved in node.saved]
+    assert named == ["ctx.x", "ctx.parts, its own output"]
 
 
 @needs_raw
@@ -187,3 +221,19 @@ class Doubled(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *grads: Any) -> Any:
         """Twice the gradient."""
         return grads[0] * 2
+
+
+class Kept(torch.autograd.Function):  # type: ignore[misc]
+    """Puts its input and its output on ``ctx`` as attributes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """The exponential."""
+        out = x.exp()
+        ctx.x, ctx.parts = x, [out]
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradient times the output."""
+        return grads[0] * ctx.parts[0]

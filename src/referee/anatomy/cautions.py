@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from referee.anatomy.held import named_tensors
-from referee.anatomy.tape import OVERWRITTEN, count_nodes, read_tape
+from referee.anatomy.reached import reached_findings, watch_reached
+from referee.anatomy.tape import NO_OUTPUT, OVERWRITTEN, OWN_OUTPUT, count_nodes, read_tape
 from referee.device.host import load_torch
 from referee.errors import OptionError, RefereeError
 from referee.records.anatomy import Tape
@@ -31,13 +32,11 @@ def find_cautions(
     rebuild: Callable[[], Callable[[], object]] | None = None,
 ) -> list[Finding]:
     """Everything about ``step`` that fails or costs later; with ``rebuild`` also what a first call makes."""
-    findings = [
-        *_inference_tensors(step),
-        *(_lazy_buffers(rebuild) if rebuild is not None else ()),
-        *_held_graphs(step),
-        *(_without_gradient(step) if runs_backward else _overwritten(tape)),
-    ]
-    if not runs_backward and tape.saved_bytes and _looks_like_inference(model):
+    findings = [*_inference_tensors(step), *(_lazy_buffers(rebuild) if rebuild is not None else ())]
+    with watch_reached(step) as reached:
+        findings += [*_held_graphs(step), *_held_by_gradients(step), *_held_by_itself(tape)]
+    findings += reached_findings(reached) if runs_backward else _overwritten(tape)
+    if not runs_backward and tape.saved_bytes and (tape.why_empty == NO_OUTPUT or _looks_like_inference(model)):
         findings.append(_never_runs(tape))
     return findings
 
@@ -105,7 +104,7 @@ def _lazy_buffers(rebuild: Callable[[], Callable[[], object]]) -> list[Finding]:
         found.append(
             Finding(
                 code="inference-tensor",
-                severity="warning",
+                severity="warning" if fails else "info",
                 message=f"{name} is {when} by a first call, and is an inference tensor if that runs in inference mode"
                 f"{after}",
                 evidence={"name": name, "fails": bool(fails)},
@@ -143,10 +142,42 @@ def _held_graphs(step: Callable[[], object]) -> list[Finding]:
                 message=f"{name} keeps the graphs of earlier steps: {earlier} nodes became {nodes} in {_REPEATS} calls"
                 f" ({format_bytes(held_bytes)} of saved tensors)",
                 evidence={"name": name, "nodes": nodes, "nodes_per_call": grown / _REPEATS, "saved_bytes": held_bytes},
-                hint="Accumulate loss.detach() or loss.item().",
+                hint="Keep loss.detach() or loss.item(), or update it under torch.no_grad().",
             )
         )
     return found
+
+
+def _held_by_gradients(step: object) -> Iterator[Finding]:
+    """Gradients that carry a graph themselves: parameter and gradient then hold each other."""
+    held = [
+        n for n, t in named_tensors(step).items() if t.is_leaf and t.grad is not None and t.grad.grad_fn is not None
+    ]
+    if held:
+        yield Finding(
+            code="graph-held",
+            severity="warning",
+            message=f"{len(held)} gradients carry the graph of their backward (create_graph=True), first that of "
+            f"{held[0]}: parameter and gradient hold each other, and what the step saved lives on with them",
+            evidence={"name": f"{held[0]}.grad", "gradients": len(held)},
+            hint="Ask with torch.autograd.grad(…, create_graph=True), or set the gradients to None at the end of the "
+            "step.",
+        )
+
+
+def _held_by_itself(tape: Tape) -> Iterator[Finding]:
+    """A function's forward that puts its own output on ``ctx``: node and output hold each other."""
+    found = [(node.name, saved.name) for node in tape.nodes for saved in node.saved if saved.name.endswith(OWN_OUTPUT)]
+    if found:
+        function, attribute = found[0][0].removesuffix("Backward"), found[0][1].removesuffix(f", {OWN_OUTPUT}")
+        yield Finding(
+            code="graph-held",
+            severity="warning",
+            message=f"{function} keeps its own output as {attribute}: graph and output hold each other, and where no "
+            "backward runs they live until Python's garbage collector comes by",
+            evidence={"name": attribute, "function": function, "nodes": len(found)},
+            hint="Use ctx.save_for_backward for tensors: it also tells of writing in place.",
+        )
 
 
 def _graph_sizes(step: object) -> dict[str, tuple[int, int]]:
@@ -169,24 +200,6 @@ def _looks_like_inference(model: Any) -> bool:
     return model is not None and not getattr(model, "training", True)
 
 
-def _without_gradient(step: object) -> Iterator[Finding]:
-    """Parameters that a backward, which reached others, left without a gradient: they do not train, and nothing says
-    so."""
-    torch = load_torch()
-    wanting = {n: t for n, t in named_tensors(step).items() if isinstance(t, torch.nn.Parameter) and t.requires_grad}
-    missing = [name for name, parameter in wanting.items() if parameter.grad is None]
-    if missing and len(missing) < len(wanting):
-        yield Finding(
-            code="no-gradient",
-            severity="warning",
-            message=f"{len(missing)} of {len(wanting)} parameters that want a gradient have none after backward, first "
-            f"{missing[0]}: they do not train in this step",
-            evidence={"parameters": len(missing), "of": len(wanting), "first": missing[0]},
-            hint="Look for a no_grad region, a detach or .data between them and the loss. Where it is meant, "
-            "requires_grad_(False) says so, and saves their part of the optimizer.",
-        )
-
-
 def _overwritten(tape: Tape) -> Iterator[Finding]:
     """What an operator saved for its backward and another one wrote to: a backward raises, and none has run."""
     found = [node.name for node in tape.nodes if any(saved.name.endswith(OVERWRITTEN) for saved in node.saved)]
@@ -202,10 +215,11 @@ def _overwritten(tape: Tape) -> Iterator[Finding]:
 
 
 def _never_runs(tape: Tape) -> Finding:
+    why = f"{tape.why_empty}, and " if tape.why_empty == NO_OUTPUT else ""
     return Finding(
         code="backward-never-runs",
         severity="warning",
-        message=f"{format_bytes(tape.saved_bytes)} are saved in each call for a backward pass that never runs: "
+        message=f"{format_bytes(tape.saved_bytes)} are saved in each call for a backward pass that never runs: {why}"
         "eval() switches layers, it does not stop autograd",
         evidence={"saved_bytes": tape.saved_bytes, "nodes": tape.size},
         hint="Wrap it in torch.no_grad() or torch.inference_mode().",

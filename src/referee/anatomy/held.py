@@ -6,9 +6,11 @@ mode. Nothing is called.
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from referee.device.host import load_torch
@@ -40,9 +42,8 @@ def _walk(item: object, name: str, depth: int, seen: set[int]) -> Iterator[tuple
     if isinstance(item, torch.nn.Module):
         yield from _module(item, name, depth, seen)
     for key, value in _inside(item):
-        yield from _walk(
-            value, f"{name}.{key}" if name and not key.startswith("[") else f"{name}{key}", depth + 1, seen
-        )
+        dotted = name and key and not key.startswith("[")
+        yield from _walk(value, f"{name}.{key}" if dotted else f"{name}{key}", depth + 1, seen)
 
 
 def _module(module: Any, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -72,9 +73,23 @@ def _inside(item: object) -> list[tuple[str, object]]:
         return _function(item)
     if isinstance(item, dict):
         return [(str(key), value) for key, value in item.items()]
-    if isinstance(item, (list, tuple, set)):
+    if isinstance(item, (list, tuple, set, frozenset, collections.deque)):
         return [(f"[{number}]", value) for number, value in enumerate(item)]
-    return [(key, value) for key, value in getattr(item, "__dict__", {}).items() if not key.startswith("_")]
+    attributes = {**_slots(item), **getattr(item, "__dict__", {})}
+    return [(key, value) for key, value in attributes.items() if not key.startswith("_")]
+
+
+def _slots(item: object) -> dict[str, object]:
+    """What an object keeps in the slots that its Python classes declare."""
+    found: dict[str, object] = {}
+    for kind in type(item).__mro__:
+        names = vars(kind).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            place = vars(kind).get(name)
+            if isinstance(place, types.MemberDescriptorType):  # no property, whose code would run
+                with suppress(AttributeError):  # never set
+                    found[name] = place.__get__(item)
+    return found
 
 
 def _function(function: types.FunctionType) -> list[tuple[str, object]]:
@@ -85,6 +100,9 @@ def _function(function: types.FunctionType) -> list[tuple[str, object]]:
             found.append((name, cell.cell_contents))
         except ValueError:  # not bound yet
             continue
+    wrapped = vars(function).get("__wrapped__")
+    if wrapped is not None:  # what a decorator wraps is what the reader wrote, and is named before the wrapper
+        found.insert(0, ("", wrapped))
     space = function.__globals__
     found += [(name, space[name]) for name in code.co_names if name in space]
     found += list(vars(function).items())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from referee.anatomy.prepare import mode_context
-from referee.anatomy.tape import read_tape
+from referee.anatomy.tape import read_dropped_tape, read_tape
 from referee.bench.measure import measure
 from referee.bench.plan import Plan, ProgressCallback
 from referee.device.compilers import compile_counters
@@ -30,37 +30,50 @@ MODES: tuple[ModeName, ...] = ("grad", "no_grad", "inference_mode")
 
 @dataclass(frozen=True, kw_only=True)
 class Glance:
-    """One call, looked at: its tape, whether it ran backward itself, and its output."""
+    """One call, looked at: its tape, whether it ran backward itself or asked for gradients."""
 
     tape: Tape
     ran_backward: bool
+    asked: bool = False
+    """Whether it called ``torch.autograd.grad``, which leaves nothing at the parameters."""
 
 
 def look(step: Callable[[], object], *, parameters: Sequence[Any] = ()) -> Glance:
-    """Call ``step`` once and read the tape: before its own backward pass, or behind what it returns."""
+    """Call ``step`` once and read the tape: before its own backward pass, or behind what it returns.
+
+    Where no output carries a graph although operators recorded one, a second call under hooks says what they saved.
+    """
     tapes: list[Tape] = []
-    with _before_backward(lambda tensors: tapes.append(read_tape(tensors, parameters=parameters))):
+    asked: list[object] = []
+    with _before_backward(lambda tensors: tapes.append(read_tape(tensors, parameters=parameters)), asked=asked.append):
         output = step()
     if tapes:
-        return Glance(tape=max(tapes, key=lambda tape: tape.size), ran_backward=True)
-    return Glance(tape=read_tape(output, parameters=parameters), ran_backward=False)
+        return Glance(tape=max(tapes, key=lambda tape: tape.size), ran_backward=True, asked=bool(asked))
+    tape = read_tape(output, parameters=parameters)
+    if not tape.size and not asked and load_torch().is_grad_enabled() and not discover(step).compiled:
+        tape = read_dropped_tape(step, parameters=parameters) or tape
+    return Glance(tape=tape, ran_backward=False, asked=bool(asked))
 
 
 @contextmanager
-def _before_backward(see: Callable[[object], None]) -> Iterator[None]:
-    """Show the tensors of every backward pass to ``see`` before it runs."""
+def _before_backward(see: Callable[[object], None], *, asked: Callable[[object], None]) -> Iterator[None]:
+    """Show the tensors of every backward pass to ``see`` before it runs; tell ``asked`` of ``torch.autograd.grad``."""
     torch = load_torch()
-    backward = torch.autograd.backward
+    backward, grad = torch.autograd.backward, torch.autograd.grad
 
     def seen(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         see(tensors)
         return backward(tensors, *args, **kwargs)
 
-    torch.autograd.backward = seen
+    def given(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        asked(None)
+        return grad(outputs, *args, **kwargs)
+
+    torch.autograd.backward, torch.autograd.grad = seen, given
     try:
         yield
     finally:
-        torch.autograd.backward = backward
+        torch.autograd.backward, torch.autograd.grad = backward, grad
 
 
 def mode_cost(

@@ -29,6 +29,12 @@ _MOST_NODES = 2_000
 OVERWRITTEN = "changed in place since, so that backward would fail"
 """What stands in the place of a saved tensor that was written to after it was saved."""
 
+NO_OUTPUT = "no output of the step carries what operators recorded in it"
+"""Why a tape that was recorded has no nodes: none of the outputs leads to them."""
+
+OWN_OUTPUT = "its own output"
+"""What stands behind the name of an attribute of ``ctx`` by which a graph holds itself."""
+
 
 def read_tape(
     outputs: object, *, inputs: Sequence[Any] = (), parameters: Iterable[Any] = (), packed: Sequence[Any] = ()
@@ -46,6 +52,7 @@ def read_tape(
     order = _run_order(roots)
     hidden = [node for node in order if _shows_nothing(node)]
     found = {node: saved_by(node) for node in order}
+    _add_kept_by_hooks(found)
     if packed and len(hidden) == 1:
         shown = [_address(tensor) for saved in found.values() for _, tensor in saved if not isinstance(tensor, str)]
         left = [tensor for tensor in packed if _address(tensor) not in shown]
@@ -67,6 +74,38 @@ def read_tape_of_call(call: Callable[[], object], *, inputs: Sequence[Any] = ())
     with load_torch().autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         outputs = call()
     return read_tape(outputs, inputs=inputs, packed=packed)
+
+
+def read_dropped_tape(step: Callable[[], object], *, parameters: Iterable[Any] = ()) -> Tape | None:
+    """What operators saved in one call of ``step`` none of whose outputs carries a graph; ``None`` where nothing was.
+
+    A tape without nodes, which are gone by then or hang on what the step keeps: only what was saved is known.
+    """
+    torch = load_torch()
+    saved: list[Any] = []
+
+    def pack(tensor: Any) -> Any:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step()
+    if not saved:
+        return None
+    weights = {_storage(tensor) for tensor in parameters}
+    weights |= {_storage(tensor) for tensor in saved if tensor.is_leaf and tensor.requires_grad}
+    by_storage = {_storage(tensor): tensor for tensor in saved}
+    size = {storage: tensor.untyped_storage().nbytes() for storage, tensor in by_storage.items() if storage is not None}
+    return Tape(
+        nodes=(),
+        edges=0,
+        accumulators=0,
+        saved_tensors=len(saved),
+        saved_bytes=sum(size[storage] for storage in size if storage not in weights),
+        parameter_bytes=sum(size[storage] for storage in size if storage in weights),
+        naive_bytes=sum(tensor.numel() * tensor.element_size() for tensor in saved),
+        why_empty=NO_OUTPUT,
+    )
 
 
 def _shows_nothing(node: Any) -> bool:
@@ -261,14 +300,73 @@ def saved_by(node: Any) -> _Saved:
 
 
 def _saved_by_function(node: Any) -> _Saved:
-    """What the node of a function written in Python saved, compiled ones included."""
+    """What the node of a function written in Python saved, compiled ones included, and what stands on its ``ctx``."""
     try:
         packed = _packed(getattr(node, "_raw_saved_tensors", ()))
         if packed is None:
-            return [(f"saved {k}", one) for k, one in enumerate(getattr(node, "saved_tensors", ())) if one is not None]
+            saved = [(f"saved {k}", one) for k, one in enumerate(getattr(node, "saved_tensors", ())) if one is not None]
+        else:
+            saved = [(f"saved {k}", one) for k, one in enumerate(packed)] or [("saved", _ELSEWHERE)]
     except RuntimeError as error:
-        return [("saved", _why_unusable(str(error)))]
-    return [(f"saved {k}", one) for k, one in enumerate(packed)] or [("saved", _ELSEWHERE)]
+        saved = [("saved", _why_unusable(str(error)))]
+    return saved + _on_ctx(node)
+
+
+def _on_ctx(node: Any) -> _Saved:
+    """Tensors that a function's forward put on ``ctx`` as attributes, which keeps them as saving does."""
+    found: _Saved = []
+    for key, value in getattr(node, "__dict__", {}).items():
+        for tensor in _in_containers(value):
+            found.append((f"ctx.{key}, {OWN_OUTPUT}" if tensor.grad_fn is node else f"ctx.{key}", tensor))
+    return found
+
+
+def _in_containers(value: Any) -> list[Any]:
+    """The tensor, or those in a plain container; none of an object, which may be a whole model."""
+    if isinstance(value, load_torch().Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for one in value for tensor in _in_containers(one)] if isinstance(value, (list, tuple)) else []
+
+
+def _add_kept_by_hooks(found: Mapping[Any, _Saved]) -> None:
+    """Put what hooks keep beside what they packed, as the input of a checkpoint, to the first node that they serve."""
+    seen: set[int] = set()
+    for node, saved in found.items():
+        for hook in _unpack_hooks(node):
+            for cell in getattr(hook, "__closure__", None) or ():
+                try:
+                    holder = cell.cell_contents
+                except ValueError:  # not bound yet
+                    continue
+                if id(holder) not in seen:
+                    seen.add(id(holder))
+                    saved += [("kept by a hook", tensor) for tensor in _kept_in(holder)]
+
+
+def _unpack_hooks(node: Any) -> list[Any]:
+    """The functions that turn what hooks packed into saved tensors again, each once."""
+    raws: list[Any] = []
+    for attribute in dir(node):
+        if attribute.startswith("_raw_saved_"):
+            try:
+                value = getattr(node, attribute)
+            except RuntimeError:  # freed by a backward pass
+                continue
+            raws += value if isinstance(value, (list, tuple)) else (value,)
+    hooks = (getattr(raw, "unpack_hook", None) for raw in raws)
+    return list({id(hook): hook for hook in hooks if hook is not None}.values())
+
+
+def _kept_in(holder: Any) -> list[Any]:
+    """Tensors in a container that a hook closes over, or in the attributes of an object of its own (a checkpoint's)."""
+    torch = load_torch()
+    if isinstance(holder, (torch.nn.Module, torch.Tensor)) or callable(holder):
+        return []
+    saved = torch._C._autograd.SavedTensor
+    items: list[Any] = find_leaves(holder, lambda item: isinstance(item, (torch.Tensor, saved)))
+    return find_leaves([item.data if isinstance(item, saved) else item for item in items], torch.Tensor)
 
 
 def _packed(raw: Any) -> list[Any] | None:

@@ -13,7 +13,14 @@ _MOST_NODES = 40
 def tape_blocks(tape: Tape) -> tuple[Block, ...]:
     """Nodes, edges and saved bytes, and the first nodes in the order of a backward pass."""
     if not tape.nodes:
-        return (Heading(text="Tape"), Paragraph(text=sentence(f"Nothing was recorded: {tape.why_empty}")))
+        words = (
+            f"{tape.why_empty}: {format_bytes(tape.saved_bytes)} in {plural(tape.saved_tensors, 'tensor')}, storage "
+            f"counted once, without parameters ({format_bytes(tape.parameter_bytes)}); it is dropped again, or the "
+            "step keeps it"
+            if tape.saved_tensors
+            else f"Nothing was recorded: {tape.why_empty}"
+        )
+        return (Heading(text="Tape"), Paragraph(text=sentence(words)))
     unread = f". Of {plural(tape.unread_nodes, 'node')} torch does not show what is saved" if tape.unread_nodes else ""
     facts = (
         Fact(

@@ -11,6 +11,29 @@ from referee.errors import RefereeError, StepError
 _OWN = str(Path(__file__).resolve().parents[1])
 _STANDARD_LIBRARY = str(Path(traceback.__file__).resolve().parent)
 _INSTALLED = ("site-packages", "dist-packages")
+_AUTOGRAD = (
+    (
+        "backward through the graph a second time",
+        "What one call keeps for the next (a hidden state, a sum) carries its graph: detach it there. To go back twice "
+        "in one call, add the losses up, or give the first backward retain_graph=True.",
+    ),
+    (
+        "does not require grad and does not have a grad_fn",
+        "Look for what cuts the loss off from the parameters: no_grad, detach, .item(), argmax or another integer, "
+        "torch.tensor(…) of a tensor, or parameters that are all frozen.",
+    ),
+    (
+        "needed for gradient computation has been modified by an inplace operation",
+        "Write the operator after the one that is named out of place (h = h + 1, no underscore, inplace=False), and an "
+        "optimizer's step after the backward. torch.autograd.set_detect_anomaly(True) names the line.",
+    ),
+    (
+        "leaf Variable that requires grad",
+        "Change parameters under torch.no_grad().",
+    ),
+)
+"""What torch says of a graph that was used wrongly, and what mends it."""
+
 _MESSAGE_LENGTH = 200
 """Longer messages (a compiler's whole log) are cut: the sentence should stay one."""
 
@@ -85,4 +108,6 @@ def _mend(error: BaseException) -> str:
         return "A step is called thousands of times: let it begin again when its data end."
     if isinstance(error, ModuleNotFoundError):
         return f"Install what provides the module {error.name}, in this Python's environment."
+    if isinstance(error, RuntimeError):
+        return next((mend for said, mend in _AUTOGRAD if said in str(error)), "")
     return ""
