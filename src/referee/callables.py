@@ -78,7 +78,7 @@ def meet_step(device: str | None, step: Step, args: Sequence[Any]) -> tuple[Devi
     from referee.bench.warmup import first_call
     from referee.device.registry import open_device
 
-    opened = open_device(device or _lives_on((args, _held(step))) or "cpu")
+    opened = open_device(_lives_on((args, _held(step))) or "cpu" if device is None else device)
     first = first_call(step, device=opened)  # settles on the outputs, wherever they live
     refuse_unstarted(first.output)
     if device is None and opened.name == "cpu":
@@ -105,6 +105,11 @@ def meet_call(
     """Make the call of ``f`` a step, call it once, timed, and once watched."""
     from referee.device.state import read_state
 
+    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+        raise OptionError(
+            f"kwargs is a {type(kwargs).__name__}, and not a mapping of names to values.",
+            hint='Write for example kwargs={"alpha": 2}.',
+        )
     step = functools.partial(f, *args, **kwargs)
     session = read_state()
     opened, first = meet_step(device, step, args)
@@ -269,7 +274,7 @@ def twin_of(f: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, 
         return None
     try:
         copy.deepcopy((args, kwargs))
-    except (RuntimeError, TypeError, NotImplementedError):  # results of autograd, locks, handles
+    except Exception:  # noqa: BLE001 - results of autograd, locks, handles, and whatever a class of the user's raises
         return None
 
     def make() -> Step:

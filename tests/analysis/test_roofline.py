@@ -51,6 +51,17 @@ def test_the_peak_is_the_dense_one() -> None:
     assert peak.flop_per_s("bfloat16") == pytest.approx(989.4e12)
 
 
+def test_what_nothing_exceeds_grows_as_the_format_shrinks() -> None:
+    peak = find_peak("NVIDIA H100 80GB HBM3")
+    assert peak is not None
+    rates = [peak.most_flop_per_s(name) for name in ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn_x2")]
+    assert rates == [pytest.approx(tera * 1e12) for tera in (494.7, 989.4, 1978.9, 3957.8)]
+    assert peak.most_flop_per_s("float32", autocast=True) == rates[1]
+    older = find_peak("Tesla T4")
+    assert older is not None
+    assert older.most_flop_per_s("int8") == 2 * older.most_flop_per_s("float16")
+
+
 @pytest.mark.parametrize(
     ("name", "dims", "types", "flops", "size_bytes"),
     [

@@ -385,6 +385,59 @@ def test_a_step_on_meta_tensors_has_no_number() -> None:
     assert "meta device" in compared.why
 
 
+def test_a_step_on_fake_tensors_has_no_number() -> None:
+    """They name a device and have shapes alone."""
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.ones(8, 8)
+    found = referee.bench(torch.mm, x, x, budget=SHORT)
+    assert found.median_ns is None
+    assert "work-did-not-run" in {f.code for f in found.findings}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_formats_that_cannot_be_looked_into_are_timed_all_the_same() -> None:
+    from torch.masked import masked_tensor
+
+    x = torch.randn(8, 8)
+    eight = x.to(torch.float8_e4m3fn)
+    for step, inputs in ((torch.Tensor.float, eight), (torch.neg, masked_tensor(x, x > 0))):
+        assert referee.bench(step, inputs, budget=SHORT).blocks > 0
+    zeros = torch.zeros(8, 8).to(torch.float8_e4m3fn)
+    assert "zero-inputs" in {f.code for f in referee.bench(torch.Tensor.float, zeros, budget=SHORT).findings}
+
+
+def test_a_device_may_be_torchs_own_object() -> None:
+    assert referee.bench(torch.neg, torch.ones(4) * 2, device=torch.device("cpu"), budget=SHORT).blocks > 0  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="'0' is not a device name"):
+        referee.bench(torch.neg, torch.ones(4), device=0)  # type: ignore[arg-type]
+
+
+def test_kwargs_must_be_a_mapping_of_names() -> None:
+    x = torch.randn(4)
+    for wrong in ([("alpha", 2)], {1: 2}):
+        with pytest.raises(OptionError, match="not a mapping of names"):
+            referee.bench(torch.add, x, x, kwargs=wrong)  # type: ignore[arg-type]
+
+
+def test_arguments_whose_copying_raises_anything_are_not_copied() -> None:
+    class Single:
+        def __deepcopy__(self, memo: object) -> object:
+            raise AttributeError("there is one alone")
+
+    x = torch.randn(4)
+    assert referee.bench(lambda _, x: x + 1, Single(), x, budget=SHORT).blocks > 0
+
+
+def test_a_function_that_comes_back_uncalled_is_told_to_be_one() -> None:
+    x = torch.randn(4)
+    for made in (lambda: lambda: x + 1, lambda: functools.partial(torch.neg, x)):
+        (found,) = (f for f in referee.bench(made, budget=SHORT).findings if f.code == "no-output")
+        assert found.severity == "warning"
+        assert "was not called" in found.message
+
+
 def test_sides_on_different_devices_are_not_compared_unasked() -> None:
     pytest.importorskip("torch._lazy.ts_backend")
     from referee.device.registry import open_device

@@ -218,3 +218,10 @@ def test_a_handle_on_work_elsewhere_is_no_result(made: Callable[[], object]) -> 
 @pytest.mark.parametrize("output", [None, 1, [1, "a"], {"a": object()}])
 def test_what_is_finished_passes(output: object) -> None:
     assert pending(output) is None
+
+
+def test_what_is_made_as_it_is_asked_for_has_not_begun() -> None:
+    for output in (map(abs, [1]), filter(None, [1]), (number for number in [1])):
+        found = pending(output)
+        assert found is not None
+        assert "has not begun" in found[0]

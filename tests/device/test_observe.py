@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import Counter
 from typing import Any
@@ -292,11 +293,59 @@ def test_arithmetic_is_counted_by_formula_backward_included() -> None:
 def test_the_processors_ceiling_lies_above_what_it_does() -> None:
     from referee.device.flops import cpu_ceiling_flop_per_s
 
-    ceiling = cpu_ceiling_flop_per_s("float32")
+    ceiling = cpu_ceiling_flop_per_s(("float32",))
     assert ceiling is not None
     assert ceiling > 1e9
-    assert cpu_ceiling_flop_per_s("bool") is None
+    assert cpu_ceiling_flop_per_s(("bool",)) is None
     assert watch(lambda: torch.randn(4, 4)).peak_flop_per_s(open_device("cpu")) == ceiling
+
+
+def test_the_ceiling_is_of_one_thread_on_each_processor_and_leaves_the_threads_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several threads that wait for each other on a busy machine read far too low a peak, and refuse honest numbers."""
+    from referee.device import flops
+
+    seen: list[int] = []
+    product = torch.mm
+
+    def mm(a: Any, b: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return product(a, b)
+
+    before = torch.get_num_threads()
+    flops._best_of_one_thread.cache_clear()
+    monkeypatch.setattr(torch, "mm", mm)
+    torch.set_num_threads(2)
+    try:
+        alone = flops._best_of_one_thread("float32")
+        monkeypatch.setattr(flops, "affinity", lambda: tuple(range(16)))
+        ceiling = flops.cpu_ceiling_flop_per_s(("float32",))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+        flops._best_of_one_thread.cache_clear()
+    assert set(seen) == {1}
+    assert alone is not None
+    assert ceiling == 2 * 16 * alone
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_zeros_that_a_sparse_layout_spares_count_no_arithmetic() -> None:
+    """torch's formulas see shapes alone: a product with one element in a thousand would be above any peak."""
+    dense = torch.randn(16, 8)
+    for sparse in (torch.eye(16).to_sparse_csr(), torch.eye(16).to_sparse()):
+        assert watch(functools.partial(torch.matmul, sparse, dense)).flop == 0
+
+
+def test_the_peak_is_that_of_the_dtype_the_arithmetic_is_done_in() -> None:
+    """Most elements that a look-up reads may be of a dtype in which this chip hardly computes."""
+    table, x, w = torch.randn(4096, 64).half(), torch.randn(8, 64), torch.randn(64, 64)
+    seen = watch(lambda: (torch.nn.functional.embedding(torch.tensor([1]), table).float() + x) @ w)
+    assert seen.dtype == "float16"
+    assert seen.arithmetic == ("float32",)
+    plain = watch(lambda: x @ w)
+    assert seen.peak_flop_per_s(open_device("cpu")) == plain.peak_flop_per_s(open_device("cpu"))
 
 
 def test_nested_inputs_are_described_with_the_sizes_that_they_have() -> None:

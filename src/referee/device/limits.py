@@ -24,6 +24,9 @@ _READS_BACK = frozenset(
 )
 """Operators that may hand a value or a shape to the host, and so make the device run what it needs."""
 
+_FUNCTIONS = ("function", "partial", "method")
+"""Types of what a factory of steps returns."""
+
 
 def what_limits(seen: Observation, device: Device) -> tuple[Finding, ...]:
     """Everything that was seen to limit a number of this step on ``device``, or to forbid it."""
@@ -40,8 +43,8 @@ def _unawaited(seen: Observation, device: Device) -> Iterable[Finding]:
         yield Finding(
             code="work-did-not-run",
             severity="fatal",
-            message="Every tensor of the step lives on the meta device, which has shapes and no data: nothing is "
-            "computed.",
+            message="Every tensor of the step is a fake one or lives on the meta device, which has shapes and no data: "
+            "nothing is computed.",
             evidence={"operators": seen.n_ops, "computes_on": ", ".join(kinds.values())},
             hint="Make the tensors on the device to be measured.",
         )
@@ -118,7 +121,15 @@ def _of_tensors(seen: Observation) -> Iterable[Finding]:
             evidence={"inputs": describe_shapes(written), "count": sum(spec.count for spec in written)},
             hint="Write to a copy that the step makes, or say that the growth is meant.",
         )
-    if seen.output is not None and not seen.outputs:
+    if seen.output in _FUNCTIONS and not seen.outputs:
+        yield Finding(
+            code="no-output",
+            severity="warning",
+            message=f"What the step returns is a {seen.output}, which was not called: the number is that of making it.",
+            evidence={"type": str(seen.output)},
+            hint="If what it returns is the step, call it once and hand that over: referee.bench(make_step()).",
+        )
+    elif seen.output is not None and not seen.outputs:
         yield Finding(
             code="no-output",
             severity="info",

@@ -85,6 +85,8 @@ class Observation:
 
     On a device that records, what need not run does not count.
     """
+    arithmetic: tuple[str, ...] = ()
+    """The dtypes that it is done in: not always the one that most elements have."""
     redundancy: Redundancy | None = None
     """What the step records and need not run, on a device that records."""
     kept: Kept | None = None
@@ -105,10 +107,12 @@ class Observation:
         kind = device.name.partition(":")[0]
         if any(used.partition(":")[0] not in (kind, "cpu") for used in self.devices):
             return None
+        dtypes = self.arithmetic or (self.dtype,)
         if kind in ("cpu", "lazy"):
-            return cpu_ceiling_flop_per_s(self.dtype)
+            return cpu_ceiling_flop_per_s(dtypes)
         peak = find_peak(str((device.describe() or {}).get("name", "")))
-        return None if peak is None else peak.most_flop_per_s(self.dtype, autocast=self.autocast != "off")
+        autocast = self.autocast != "off"
+        return None if peak is None else max(peak.most_flop_per_s(dtype, autocast=autocast) for dtype in dtypes)
 
     @property
     def switches(self) -> Mapping[str, Scalar]:
@@ -161,7 +165,7 @@ def _call(step: Callable[[], object], device: Device) -> tuple[object, int]:
 
 
 def _observe_watched(torch: Any, step: Callable[[], object], device: Device, held: Held) -> Observation:
-    from referee.device.watching import DispatchWatch, FunctionWatch, Watch
+    from referee.device.watching import DispatchWatch, FunctionWatch, Watch, place
 
     kinds = tuple(dict.fromkeys([device.name.partition(":")[0], "cpu"]))
     around = _autocast_now(torch, kinds)
@@ -193,7 +197,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         ops=dict(watch.ops.most_common()),
         random_ops=dict(watch.random_ops),
         casts={who: watch.casts[who] for who in ("autocast", "explicit", "backward")},
-        devices=tuple(dict.fromkeys((*watch.devices, *(str(tensor.device) for tensor in outputs)))),
+        devices=tuple(dict.fromkeys((*watch.devices, *map(place, outputs)))),
         streams=len(watch.streams) if device.name.startswith("cuda") else None,
         zero_inputs=zero,
         values=look_at(inputs),
@@ -207,6 +211,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         in_force=_in_force(watch),
         threads=_threads(watch),
         fill=_fill(zero, inputs),
+        arithmetic=tuple(watch.arithmetic),
         flop=watch.flop - (0 if redundancy is None else redundancy.flop),
         redundancy=redundancy,
     )
@@ -343,13 +348,21 @@ def _all_zero(torch: Any, inputs: list[torch.Tensor]) -> bool | None:
     Sparse, nested and quantised tensors are not compared: where there is one, zeros elsewhere leave it unknown.
     """
     filled = [tensor for tensor in inputs if tensor.numel() and tensor.device.type != "meta"]
-    plain = [
-        tensor for tensor in filled if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
-    ]
     with torch.no_grad():
-        if any(bool(tensor.detach().ne(0).any()) for tensor in plain):
-            return False
-    return True if plain and len(plain) == len(filled) else None
+        holding = [_holds_data(torch, tensor) for tensor in filled]
+    if True in holding:
+        return False
+    return True if holding and None not in holding else None
+
+
+def _holds_data(torch: Any, tensor: torch.Tensor) -> bool | None:
+    """Whether anything but zeros is in ``tensor``; ``None`` where it does not say."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        return None
+    try:
+        return bool(tensor.detach().ne(0).any())
+    except (RuntimeError, TypeError, NotImplementedError):  # a class or a format of its own: fake, masked, packed
+        return None
 
 
 def _fill(zero: bool | None, inputs: list[torch.Tensor]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from contextlib import suppress
 
 from referee.device.settle import find_leaves
@@ -22,6 +23,8 @@ def pending(output: object) -> tuple[str, str] | None:
         with suppress(AttributeError):
             output.close()  # type: ignore[union-attr]  # quietens "was never awaited"
         return f"a {kind}, whose work has not begun", "Return its finished result."
+    if isinstance(output, (map, filter, itertools.starmap)):
+        return f"a {type(output).__name__}, whose work has not begun", "Return its finished result: list(…)."
     handles: list[object] = find_leaves(output, _is_handle)
     if handles:
         kind = type(handles[0]).__name__

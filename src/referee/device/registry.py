@@ -84,12 +84,15 @@ _KINDS: dict[str, _Kind] = {
 }
 
 
-def open_device(name: str) -> Device:
+def open_device(name: object) -> Device:
     """The device called ``name``: ``cpu``, ``cuda``, ``cuda:1``, ``xla``, ``lazy``, ``xpu:0``, ``mps``, or a fake.
+
+    A ``torch.device`` is called as it prints itself.
 
     Raises :class:`~referee.errors.OptionError` for what is no device name, and
     :class:`~referee.errors.DeviceMissing` for a device that is not here.
     """
+    name = str(name)
     if name in _FAKES:
         return _FAKES[name]()
     match = _NAME.fullmatch(name)

@@ -43,9 +43,18 @@ def look_at(tensors: Iterable[torch.Tensor]) -> Values:
 
     readable = [tensor for tensor in tensors if _is_readable(torch, tensor)][:_MOST_TENSORS]
     with torch.no_grad():
-        seen = [_kinds(torch, tensor.detach()) for tensor in readable]
+        looked = (_looked_at(torch, tensor.detach()) for tensor in readable)
+        seen = [kinds for kinds in looked if kinds is not None]
     counts = Counter(kind for kinds in seen for kind in kinds)
     return Values(tensors=len(seen), **counts)
+
+
+def _looked_at(torch: Any, tensor: torch.Tensor) -> list[str] | None:
+    """What ``tensor`` holds; ``None`` for a format in which this torch has no such question."""
+    try:
+        return list(_kinds(torch, tensor))
+    except (RuntimeError, NotImplementedError):
+        return None
 
 
 def _is_readable(torch: Any, tensor: torch.Tensor) -> bool:
@@ -62,6 +71,8 @@ def _is_readable(torch: Any, tensor: torch.Tensor) -> bool:
 
 def _kinds(torch: Any, tensor: torch.Tensor) -> Iterator[str]:
     sample = _sample(tensor)
+    if tensor.element_size() == 1:  # formats of eight bits only convert
+        tensor, sample = tensor.float(), sample.float()
     if not bool(sample.any()):
         if not bool(tensor.any()):
             yield "zero"

@@ -8,6 +8,7 @@ taken from the Python calls and the version counters there.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from referee.device.flops import flop_of
+from referee.device.flops import arithmetic_dtype, flop_of
 from referee.device.numbering import Numbering
 from referee.device.state import read_state
 from referee.device.switches import autocast, grad_mode
@@ -58,6 +59,8 @@ class Watch:
         """Device and number of every stream that work was put on."""
         self.casts: Counter[str] = Counter()
         self.flop = 0
+        self.arithmetic: dict[str, None] = {}
+        """The dtypes that the counted arithmetic is done in."""
         self.numbering = Numbering()
         self.backward = False
         self.autocast: dict[str, None] = {}
@@ -91,7 +94,7 @@ class Watch:
             self.entered[key] = (tensor, self.roles.get(id(tensor)) or _role(tensor))
             if is_lazy(tensor) and not tensor.is_inference():
                 self._versions[key] = tensor._version
-        self.devices[str(tensor.device)] = None
+        self.devices[place(tensor)] = None
         return key
 
     def compare_versions(self) -> None:
@@ -112,6 +115,12 @@ class Watch:
         key = self.key(tensor)
         if key not in self.entered:
             self._made.add(key)
+
+
+def place(tensor: torch.Tensor) -> str:
+    """Where the data of ``tensor`` lie: on its device, or on ``meta`` for a fake one, which only names a device."""
+    fake: Any = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", ())
+    return "meta" if isinstance(tensor, fake) else str(tensor.device)
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:
@@ -166,6 +175,8 @@ class DispatchWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not fo
         result = func(*args, **kwargs)
         flop = flop_of(func, args, kwargs, result)
         watch.flop += flop
+        if flop:
+            watch.arithmetic[arithmetic_dtype(args, kwargs)] = None
         if watch.records:
             watch.numbering.note(func, args, kwargs, result, flop=flop)
         for tensor in tensors_in(result):
