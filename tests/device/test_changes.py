@@ -15,6 +15,7 @@ from referee.bench.plan import Plan  # noqa: E402
 from referee.device.changes import find_change  # noqa: E402
 from referee.device.fake import FakeDevice, FakeLazy, FakeOutput  # noqa: E402
 from referee.device.protocol import Change  # noqa: E402
+from referee.device.registry import open_device  # noqa: E402
 from referee.units import NS_PER_MS  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -154,3 +155,15 @@ def test_nothing_is_asked_where_nothing_was_compiled_again() -> None:
     found = measure(lambda: device.run(host_ns=5_000, device_ns=90_000, key="same"), device=device, plan=PLAN)
     assert found.median_ns is not None
     assert device.asked == 0
+
+
+def test_compiled_code_is_not_watched_and_its_compiler_is_asked() -> None:
+    rows = count(3)
+    compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    step = lambda: compiled(torch.ones(next(rows)))  # noqa: E731
+    device = open_device("cpu")
+    step(), step()
+    change = device.what_changes(step)
+    assert change is not None
+    assert "size mismatch at index 0. expected 3, actual 4" in change.words
+    assert next(rows) == 5, "no further call is made"

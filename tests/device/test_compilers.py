@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from referee.device.compilers import compile_counters, compile_time_ns
+from referee.device.compilers import compile_counters, compile_time_ns, recompile_reason
 
 pytestmark = pytest.mark.torch
 
@@ -56,3 +56,26 @@ def test_graph_breaks_are_counted() -> None:
     before = compile_counters()["compile.graph_breaks"]
     step(torch.ones(3))
     assert compile_counters()["compile.graph_breaks"] > before
+
+
+def test_the_compiler_says_which_frame_it_compiled_again_and_why() -> None:
+    torch = pytest.importorskip("torch")
+
+    @torch.compile(backend="eager", dynamic=False)
+    def step(x, times=1):  # type: ignore[no-untyped-def]
+        return x * times
+
+    step(torch.ones(3))
+    assert recompile_reason() is None
+    for x, times, words in (
+        (torch.ones(4), 1, "size mismatch at index 0. expected 3, actual 4"),
+        (torch.ones(4), 2, "times == 1"),
+    ):
+        step(x, times)
+        told = recompile_reason()
+        assert told is not None
+        frame, reason = told
+        assert frame.startswith("step (test_compilers.py:")
+        assert words in reason
+        assert "\n" not in reason
+        assert not reason[0].isdigit()

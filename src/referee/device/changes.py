@@ -14,6 +14,7 @@ from torch import Size, Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
+from referee.device.compilers import recompile_reason
 from referee.device.discover import discover
 from referee.device.protocol import Change
 from referee.records.finding import Scalar
@@ -96,10 +97,11 @@ def _name(func: Any) -> str:
 def find_change(step: Callable[[], object], settle: Callable[[object], None]) -> Change | None:
     """What differs between calls of ``step``, each settled by ``settle``; ``None`` where nothing seen does.
 
-    Compiled code is not looked into: watching it would compile it once more. What the step raises passes through.
+    Compiled code is not looked into: watching it would compile it once more. There the compiler's own words on the
+    last guard that failed are given. What the step raises passes through.
     """
     if discover(step).compiled:
-        return None
+        return _told_by_compiler()
     logs: list[list[_Call]] = []
     while len(logs) < _MOST_CALLS:
         with _Log() as log:
@@ -111,6 +113,17 @@ def find_change(step: Callable[[], object], settle: Callable[[object], None]) ->
             if change is not None:
                 return change
     return None
+
+
+def _told_by_compiler() -> Change | None:
+    told = recompile_reason()
+    if told is None:
+        return None
+    frame, reason = told
+    return Change(
+        words=f"The compiler's last reason to compile {frame} again: {reason}.",
+        evidence={"frame": frame, "reason": reason},
+    )
 
 
 def _compare(logs: Sequence[list[_Call]]) -> Change | None:

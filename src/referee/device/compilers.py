@@ -6,8 +6,10 @@ long as it is not loaded. The names are torch-internal and not promised; what is
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 NS_PER_S = 1_000_000_000
@@ -34,6 +36,26 @@ def compile_counters() -> Mapping[str, int]:
 def _count(counters: Any, group: str, name: str) -> int:
     # ``counters`` makes missing entries on reading; ``get`` leaves it as it is.
     return int(counters.get(group, {}).get(name, 0))
+
+
+def recompile_reason() -> tuple[str, str] | None:
+    """Which frame was compiled last, and why again? The compiler's own words on the guard that failed.
+
+    ``None`` where nothing was compiled again, or where this torch does not say. A frame is named as in ``step
+    (train.py:12)``; the reason is as in ``tensor 'x' size mismatch at index 0. expected 4, actual 5``.
+    """
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    read: Any = getattr(utils, "get_compilation_metrics", None)
+    metrics = list(read()) if read is not None else []
+    text = getattr(metrics[-1], "recompile_reason", None) if metrics else None
+    if not text:
+        return None
+    # Number of the frame and of its version, the guard, the code of the frame as a comment; then the user's stack.
+    first = str(text).splitlines()[0].partition("  #")[0]
+    reason = re.sub(r"^\d+/\d+: ", "", first).strip().rstrip(".")
+    # A version given up because there are too many has a reason and no name.
+    name, file, line = (getattr(metrics[-1], key, None) for key in ("co_name", "co_filename", "co_firstlineno"))
+    return f"{name} ({Path(str(file)).name}:{line})" if name else "a frame", reason
 
 
 def compile_time_ns() -> int | None:
