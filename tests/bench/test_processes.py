@@ -96,6 +96,30 @@ def test_an_interrupt_keeps_the_rounds_that_were_complete() -> None:
     assert (found.stop_reason, found.answer) == ("interrupted", "same")
 
 
+def test_a_process_that_fails_costs_itself_alone() -> None:
+    """Four of five processes a side are there already: an answer, and what ended it."""
+    done: list[ProcessSide] = []
+
+    def run(side: ProcessSide) -> Measurement:
+        if len(done) == 9:
+            raise StepError("b ended with status 2: out of memory")
+        done.append(side)
+        return measured(10_000)
+
+    found = compare_processes([A, B], processes=5, run=run)
+    assert (found.stop_reason, found.answer, found.processes) == ("raised", "same", 4)
+    ended = next(finding for finding in found.findings if finding.code == "step-raised")
+    assert "out of memory. The answer stands on the 9 processes before it." in ended.message
+
+    def never(side: ProcessSide) -> Measurement:
+        if side is B:
+            raise StepError("b ended with status 2: no such name")
+        return measured(10_000)
+
+    with pytest.raises(StepError, match="no such name"):
+        compare_processes([A, B], processes=4, run=never)
+
+
 def test_too_few_processes_are_refused_beforehand() -> None:
     with pytest.raises(OptionError, match="At least 4"):
         compare_processes([A, B], processes=3)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from referee.bench.compare import Candidate, compare
+from referee.bench.guards import check_budget
 from referee.bench.measure import measure
 from referee.bench.plan import Plan, Step
 from referee.device.fake import FakeAsync, FakeDevice, FakeSync
@@ -147,3 +148,11 @@ def test_steps_that_vary_are_compared_by_their_medians(seed: int) -> None:
     answer, ratio, _ = _compared(drawn(20, 100, seed=seed), drawn(20, 160, seed=100 + seed))
     assert answer == "slower"
     assert ratio == pytest.approx(90 / 60, rel=0.1)
+
+
+def test_a_short_call_is_not_blamed_for_a_budget_that_others_used_up() -> None:
+    (held_up,) = check_budget(400 * NS_PER_MS, budget_ns=250 * NS_PER_MS, call_ns=12_000)
+    assert "held it up" in held_up.message
+    assert "idle core" in (held_up.hint or "")
+    (long,) = check_budget(400 * NS_PER_MS, budget_ns=250 * NS_PER_MS, call_ns=90 * NS_PER_MS)
+    assert "one call takes 90.0 ms" in long.message

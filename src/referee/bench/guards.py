@@ -182,14 +182,23 @@ def check_budget(spent_ns: int, *, budget_ns: int, call_ns: int) -> tuple[Findin
     """Did it take longer than it was given? The calls that no number does without may take more than the budget."""
     if spent_ns <= OVERRUN * budget_ns:
         return ()
+    took = f"It took {format_ns(spent_ns)} of a budget of {format_ns(budget_ns)}"
+    if FEW_SAMPLES * call_ns <= budget_ns:
+        why = (
+            f", though a call takes {format_ns(call_ns)} alone: other processes held it up, or what is done between "
+            "calls takes long."
+        )
+        hint = "Measure on a machine with an idle core, or give a longer --budget."
+    else:
+        why = f": one call takes {format_ns(call_ns)}, and a warm-up and three blocks are always made."
+        hint = f"For a number on {FEW_SAMPLES} blocks give --budget {_round_budget(call_ns)}."
     return (
         Finding(
             code="over-budget",
             severity="info",
-            message=f"It took {format_ns(spent_ns)} of a budget of {format_ns(budget_ns)}: one call takes "
-            f"{format_ns(call_ns)}, and a warm-up and three blocks are always made.",
+            message=took + why,
             evidence={"spent_ns": spent_ns, "budget_ns": budget_ns, "call_ns": call_ns, "threshold": OVERRUN},
-            hint=f"For a number on {FEW_SAMPLES} blocks give --budget {_round_budget(call_ns)}.",
+            hint=hint,
         ),
     )
 

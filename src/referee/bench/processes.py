@@ -15,7 +15,7 @@ from pathlib import Path
 from referee.bench.comparable import what_differs, why_forbidden
 from referee.bench.compare import COMPARED, not_comparable
 from referee.bench.plan import Progress, ProgressCallback, no_progress
-from referee.errors import OptionError, StepError
+from referee.errors import OptionError, RefereeError, StepError
 from referee.records.compare import Comparison, Pair, Side
 from referee.records.finding import Finding, fatal
 from referee.records.measurement import Measurement
@@ -71,7 +71,7 @@ def compare_processes(
 
     Refused, with a fatal finding, where provenances differ in keys that must match and are not in ``ignoring``: that
     is seen after the first round and ends the comparison. A process without a headline counts as none. An interrupt
-    keeps the rounds that were complete if there are enough of them.
+    keeps the processes that were complete, and so does a process that fails, once each side has one.
     """
     if len(sides) < 2:
         raise OptionError("A comparison needs two sides.")
@@ -79,7 +79,7 @@ def compare_processes(
         raise OptionError(f"At least {MIN_PROCESSES} processes a side are needed for an answer, not {processes}.")
     check_keys(ignoring)
     taken: list[list[Measurement]] = [[] for _ in sides]
-    stop_reason = "processes"
+    stop_reason, failed = "processes", tuple[Finding, ...]()
     differing: list[tuple[Difference, ...]] = [() for _ in sides[1:]]
     try:
         for turn in range(processes):
@@ -102,7 +102,22 @@ def compare_processes(
         if not all(taken):
             raise
         stop_reason = "interrupted"
-    return _record(sides, taken, name=name, differing=differing, stop_reason=stop_reason)
+    except RefereeError as error:
+        if not all(taken):
+            raise
+        stop_reason, failed = "raised", (_process_failed(error, done=sum(map(len, taken))),)
+    return _record(sides, taken, name=name, differing=differing, stop_reason=stop_reason, failed=failed)
+
+
+def _process_failed(error: RefereeError, *, done: int) -> Finding:
+    """What ended it, where a process failed after others had not."""
+    return Finding(
+        code="step-raised",
+        severity="warning",
+        message=f"{error.message.rstrip('.')}. The answer stands on the {done} processes before it.",
+        evidence={"processes": done},
+        hint=error.hint or "A side that fails now and then has to be mended first.",
+    )
 
 
 def _record(
@@ -112,13 +127,14 @@ def _record(
     name: str,
     differing: Sequence[tuple[Difference, ...]],
     stop_reason: str,
+    failed: tuple[Finding, ...],
 ) -> Comparison:
     findings = [
         not_comparable(sides[0].name, side.name, different)
         for side, different in zip(sides[1:], differing, strict=True)
         if different
     ]
-    findings += _of_processes(sides, taken)
+    findings += [*failed, *_of_processes(sides, taken)]
     floors = [[m.floor_ns for m in measurements if m.floor_ns is not None] for measurements in taken]
     pairs = tuple(
         _pair(sides[0].name, side.name, floors[0], other, different=different, forbidden=fatal(tuple(findings)))
