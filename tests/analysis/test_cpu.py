@@ -163,6 +163,15 @@ def test_without_a_sweep_one_batch_size_is_a_finding() -> None:
     assert judged.verdict.regime == "cannot-tell"
 
 
+def test_a_sweep_without_one_number_still_has_an_answer() -> None:
+    """On a machine too busy for any point the step is told what could not be measured, not a traceback."""
+    points = tuple(replace(p, median_ns=None, ci_low_ns=None, ci_high_ns=None) for p in summed(80_000, 10_000).points)
+    nothing = replace(summed(80_000, 10_000), points=points, fit=fit_law([], []))
+    judged = judge_live(measured(90_000.0), sweep=nothing, trace=None, at=8)
+    assert judged.verdict.regime == "cannot-tell"
+    assert not [r for r in judged.remedies if "larger" in r.name]
+
+
 def waiting(median_ns: float, *, waited: float) -> Measurement:
     finding = Finding(code="host-waits", severity="warning", message="It waits.", evidence={"waited_frac": waited})
     return replace(measured(median_ns), findings=(finding,))

@@ -90,6 +90,15 @@ class TestEveryOpCountedTwice:
         assert finding.code == "counts-doubled"
         assert finding.evidence["repeated_ops"] == 100
 
+    def test_a_transform_is_not_called_a_mode(self, tmp_path: Path) -> None:
+        """Each level of vmap and grad dispatches every operator once more; there is no mode to take out."""
+        per_sample = torch.func.vmap(torch.func.grad(lambda x: (x.sin() * x).exp().sum()))
+        inputs = torch.randn(4, 8)
+        record = take(lambda: per_sample(inputs), tmp_path, plan=Plan.of(active=1))
+        (finding,) = [f for f in record.findings if f.code == "counts-doubled"]
+        assert "torch.func" in finding.message
+        assert "Take the mode" not in finding.hint
+
     def test_without_a_mode_nothing_is_said(self, tmp_path: Path, products: Callable[[], object]) -> None:
         record = take(products, tmp_path, plan=Plan.of(active=1))
         assert ops_in(record.files[0].path, "aten::mm") == 100

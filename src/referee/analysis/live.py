@@ -262,9 +262,11 @@ def _larger_batch(sweep: Sweep | None, at: float | None) -> Remedy | None:
     """Gain per call of the present batch, if items were processed at the best throughput of the sweep."""
     if sweep is None or at is None:
         return None
-    points = {p.value: float(p.median_ns) for p in sweep.points if p.median_ns}
+    points = {p.value: float(p.median_ns) for p in sweep.points if p.median_ns and p.value > 0}
+    if at not in points:  # at the value to be told of there is no number, perhaps at none
+        return None
     best = min(points, key=lambda value: points[value] / value)
-    if at not in points or best <= at:
+    if best <= at:
         return None
     return Remedy(
         name=f"Use a larger {sweep.parameter}: {format_number(best)}",

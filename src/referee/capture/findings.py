@@ -166,12 +166,21 @@ def _lost_rows(file: CaptureFile, integrity: Integrity) -> Iterable[Finding]:
 def _doubled(file: CaptureFile, integrity: Integrity) -> Iterable[Finding]:
     if integrity.repeated_ops <= _REPEATED_FRAC * integrity.ops:
         return
+    if integrity.repeated_by_mode:
+        message = f"A dispatch mode was active: {integrity.repeated_ops} operators are in {file.path} twice."
+        hint = "Take the mode (a flop counter, a logger) out while profiling; counts and host times are too high."
+    else:
+        message = (
+            f"{integrity.repeated_ops} operators in {file.path} stand in rows of their own name: a transform of "
+            "torch.func (vmap, grad) dispatches each operator once a level, and so does a dispatch mode."
+        )
+        hint = "Counts of operators are too high. A transform's dispatches are its cost; a mode can be taken out."
     yield Finding(
         code="counts-doubled",
         severity="warning",
-        message=f"A dispatch mode was active: {integrity.repeated_ops} operators are in {file.path} twice.",
+        message=message,
         evidence={"repeated_ops": integrity.repeated_ops, "ops": integrity.ops},
-        hint="Take the mode (a flop counter, a logger) out while profiling; counts and host times are too high.",
+        hint=hint,
     )
 
 

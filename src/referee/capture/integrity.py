@@ -29,6 +29,7 @@ def check_integrity(file: TraceFile) -> Integrity:
     calls = {row.details.correlation for row in rows if row.cat in _CALL_CATEGORIES}
     launches = _launches(rows, calls, on_device)
     steps = _steps(rows)
+    repeated, by_mode = _repeated(file)
     return Integrity(
         events=len(file.events),
         ops=categories["cpu_op"],
@@ -40,7 +41,8 @@ def check_integrity(file: TraceFile) -> Integrity:
         lost=file.dropped,
         host_rows=sum(categories[category] for category in _HOST_CATEGORIES),
         backward_ops=sum(row.cat == "cpu_op" and str(row.name).startswith(_BACKWARD) for row in rows),
-        repeated_ops=_repeated(file),
+        repeated_ops=repeated,
+        repeated_by_mode=by_mode,
         frames=categories["python_function"],
         annotations=categories["user_annotation"] - len(steps),
     )
@@ -64,11 +66,12 @@ def _steps(rows: list[Event]) -> tuple[int, ...]:
     return tuple(sorted({int(step.group(1)) for step in marked if step}))
 
 
-def _repeated(file: TraceFile) -> int:
-    """How many operator rows a dispatch mode has repeated: they lie in a row of the same name.
+def _repeated(file: TraceFile) -> tuple[int, bool]:
+    """How many operator rows are repeated, lying in a row of the same name, and whether a dispatch mode did it.
 
     Where it leaves a frame of its own between the two (torch 2.13), that is the proof. Without one, rows of fewer names
-    than :data:`_FEWEST_NAMES` prove nothing: an overload may call another one (``add.Scalar``, ``sum``).
+    than :data:`_FEWEST_NAMES` prove nothing: an overload may call another one (``add.Scalar``, ``sum``). More of them
+    come from an older mode or from a transform (``vmap``, ``grad``), which dispatches each operator once a level.
     """
     framed, bare = Counter[str](), Counter[str]()
     for row in nest(file.events, categories=frozenset({"cpu_op"})):
@@ -78,5 +81,5 @@ def _repeated(file: TraceFile) -> int:
         if names and names[-1] == row.event.name:
             (framed if inside_mode else bare)[str(row.event.name)] += 1
     if framed:
-        return framed.total()
-    return bare.total() if len(bare) >= _FEWEST_NAMES else 0
+        return framed.total(), True
+    return bare.total() if len(bare) >= _FEWEST_NAMES else 0, False

@@ -92,6 +92,8 @@ class Integrity:
     """Operator rows that the autograd engine put there, one per node: 0 where no backward pass was recorded."""
     repeated_ops: int = 0
     """Operator rows inside a row of the same name: many of them where a dispatch mode counts every operator twice."""
+    repeated_by_mode: bool = True
+    """Whether a dispatch mode's own frame stands between them; else a transform such as vmap may have done it."""
     frames: int = 0
     """Rows of Python functions."""
     annotations: int = 0

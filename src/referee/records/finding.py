@@ -71,7 +71,7 @@ CODES: dict[str, str] = {
     "events-lost": "the profiler itself reports events that it lost",
     "large-capture": "the planned capture is larger than viewers open, or than memory allows",
     "memory-invalid": "recording shapes kept tensors alive, so memory figures of this capture are too high",
-    "counts-doubled": "a dispatch mode was active while operators were recorded: they are counted twice",
+    "counts-doubled": "operators were recorded once for each level that dispatched them: they are counted twice",
     "step-guessed": "what counts as one iteration of the script was inferred, not named",
     "cost-unknown": "what the profiler itself costs could not be told from nothing, so it is not corrected for",
     "script-stopped": "the script was stopped, or could not be, when everything planned was recorded",
@@ -112,6 +112,9 @@ CODES: dict[str, str] = {
     "raises-elsewhere": "a call that autocast refuses on another device",
     "differs-elsewhere": "calls whose results have another dtype under autocast on another device",
     "low-weights": "weights are kept in fewer bits than float32",
+    "wide-weights": "weights are kept in more bits than float32",
+    "autocast-without-effect": "autocast converts nothing of the step",
+    "casts-outlive-update": "an autocast region goes on computing with casts of weights from before an update",
     "cast-cache-unsafe": "autocast's cache of weight casts loses gradients on this torch",
     # anatomy
     "no-probe": "no compiler or no build of it: the stages that need compiled code are missing",
