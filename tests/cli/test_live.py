@@ -382,6 +382,11 @@ def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (["sweep", "{t}:linear", "--price", "-3"], 2, "--price"),
         (["sweep", "{t}:linear", "--price", "nan"], 2, "--price"),
         (["bench", "{t}:linear", "--report", "a.html", "--report", "b.md"], 2, "twice"),
+        (["bench", "{t}:linear", "--report", "a.html", "--json", "a.html"], 2, "one file"),
+        (["bench", "{t}:linear", "--param", "width=8", "--param", "width=16"], 2, "width is given twice"),
+        (["bench", "{t}:linear", "--param", "batch_size=8", "--batch-size", "4"], 2, "say the same thing"),
+        (["bench", "--stmt", "await x"], 2, "--stmt is not Python"),
+        (["bench", "--stmt", "break"], 2, "--stmt is not Python"),
     ],
 )
 def test_a_mistake_gets_one_sentence(

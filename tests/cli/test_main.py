@@ -108,3 +108,28 @@ def test_a_working_directory_that_is_gone_is_one_sentence(tmp_path: Path) -> Non
     done = subprocess.run(f"rmdir {gone}; {words}", shell=True, cwd=gone, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "referee: The working directory has been deleted. Change to one that exists.\n"
+
+
+def test_json_stands_alone_whatever_libraries_and_children_write_past_python(tmp_path: Path) -> None:
+    """``ONEDNN_VERBOSE`` and ``os.system`` write to the descriptor: the processes of a comparison are read from it."""
+    pytest.importorskip("torch")
+    setup = "import os; os.system('echo from a child'); os.write(1, b'past Python')"
+    done = run("bench", "--stmt", "1 + 1", "--setup", setup, "--budget", "30ms", "--json", "-", "--no-progress")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["schema"] == "referee.measurement/1"
+    assert "from a child" in done.stderr
+    assert "past Python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "import sys; sys.stdout.close()",
+        "import sys\nclass Log:\n    write, flush = sys.stdout.write, sys.stdout.flush\nsys.stdout = Log()",
+    ],
+)
+def test_the_answer_is_shown_whatever_the_users_code_does_to_standard_output(setup: str) -> None:
+    pytest.importorskip("torch")
+    done = run("bench", "--stmt", "1 + 1", "--setup", setup, "--budget", "30ms", "--no-progress")
+    assert (done.returncode, "per call" in done.stdout or "No headline" in done.stdout) == (0, True)
+    assert "Traceback" not in done.stderr

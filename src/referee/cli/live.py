@@ -105,7 +105,12 @@ def parse_params(args: argparse.Namespace) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise OptionError(f"--param {text}: this is not NAME=VALUE.", hint="Write for example --param layers=4.")
+        if name in params:
+            raise OptionError(f"--param {name} is given twice.", hint="To compare or sweep values: --vary, --values.")
         params[name] = value
+    for name, option in (("batch_size", "--batch-size"), ("dtype", "--dtype")):
+        if name in params and getattr(args, name, None) is not None:
+            raise OptionError(f"{option} and --param {name} say the same thing twice.", hint="Leave one of them out.")
     return params
 
 

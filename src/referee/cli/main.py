@@ -143,8 +143,43 @@ def answer_apart(args: argparse.Namespace) -> Iterator[None]:
     if getattr(args, "json", None) != "-":
         yield
         return
-    with redirect_stdout(sys.stderr):
+    with _descriptor_apart(args), redirect_stdout(sys.stderr):
         yield
+
+
+@contextmanager
+def _descriptor_apart(args: argparse.Namespace) -> Iterator[None]:
+    """The same for what libraries and child processes write past Python: ``ONEDNN_VERBOSE``, ``os.system``."""
+    if not isinstance(sys.stdout, io.TextIOWrapper) or sys.stdout.closed or _descriptor(sys.stdout) != 1:
+        yield
+        return
+    kept, elsewhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        sys.stdout.flush()
+        with open(kept, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as stream:
+            args.stdout = stream
+            os.dup2(2 if _is_open(2) else elsewhere, 1)
+            try:
+                yield
+            finally:
+                os.dup2(kept, 1)
+    finally:
+        os.close(elsewhere)
+
+
+def _descriptor(stream: io.TextIOWrapper) -> int:
+    try:
+        return stream.fileno()
+    except OSError:  # no file behind it
+        return -1
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -6,8 +6,9 @@ import argparse
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from referee.errors import OptionError
 
@@ -61,6 +62,8 @@ def check_output_arguments(args: argparse.Namespace) -> None:
                 raise OptionError(f"--{option} {path} cannot be written.", hint="Name a file in a writable directory.")
             # The step may change the working directory.
             setattr(args, option, os.path.abspath(path))
+    if args.json and args.json == args.report:
+        raise OptionError("--json and --report name one file.", hint="Each writes a file of its own.")
 
 
 def deliver(record: Record, args: argparse.Namespace) -> None:
@@ -100,9 +103,20 @@ def show(document: Document) -> None:
     from referee.report.text import render_text
 
     width = max(_MIN_WIDTH, min(_MAX_WIDTH, shutil.get_terminal_size((100, 24)).columns))
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    sys.stdout.write(render_text(document, width=width, color=color))
-    sys.stdout.flush()
+    stream = _standard_output()
+    # The user's code may have put an object of its own there that can only write.
+    on_terminal = getattr(stream, "isatty", lambda: False)
+    color = on_terminal() and "NO_COLOR" not in os.environ
+    stream.write(render_text(document, width=width, color=color))
+    getattr(stream, "flush", lambda: None)()
+
+
+def _standard_output() -> TextIO:
+    """Standard output, opened again where the user's code has closed it."""
+    if getattr(sys.stdout, "closed", False):
+        with suppress(OSError):
+            sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115 - stays open
+    return sys.stdout
 
 
 def write_report(document: Document, path: str) -> None:

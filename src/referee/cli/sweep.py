@@ -213,9 +213,10 @@ def open_at(args: argparse.Namespace, values: Sequence[Value]) -> tuple[Device, 
 
 def _given(name: str, value: Value, params: Sequence[str]) -> dict[str, object]:
     """The options that hand ``value`` to the target under ``name``; none for threads, which are set otherwise."""
+    others = [text for text in params if text.partition("=")[0] != name]
     if name in ("batch_size", "dtype"):
-        return {name: value}
-    return {"param": [*params, f"{name}={value}"]} if name != "threads" else {}
+        return {name: value, "param": others}
+    return {"param": [*others, f"{name}={value}"]} if name != "threads" else {}
 
 
 def parse_values(text: str, *, option: str = "--values ") -> tuple[Value, ...]:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from referee.device.state import State, read_state
 from referee.errors import TargetError
 from referee.target.errors import as_step_error, describe, user_place
+
+_Compiled = TypeVar("_Compiled")
 
 STATEMENT_FILE = "<stmt>"
 SETUP_FILE = "<setup>"
@@ -166,12 +168,12 @@ def compile_statement(stmt: str, setup: str) -> Callable[[], object]:
     tree = _compile(ast.parse, stmt, STATEMENT_FILE, "--stmt")
     if not tree.body:
         raise TargetError("--stmt is empty.", hint="Give the statement to be timed.")
-    exec(_as_function(tree), names)
+    exec(_compile(lambda _, __: _as_function(tree), stmt, STATEMENT_FILE, "--stmt"), names)
     step: Callable[[], object] = names["_referee_step"]
     return step
 
 
-def _compile(parse: Callable[..., ast.Module], text: str, filename: str, option: str) -> ast.Module:
+def _compile(parse: Callable[[str, str], _Compiled], text: str, filename: str, option: str) -> _Compiled:
     try:
         return parse(text, filename)
     except (SyntaxError, ValueError) as error:

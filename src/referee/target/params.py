@@ -26,6 +26,8 @@ def convert(name: str, value: object, *, annotation: Any, default: object) -> ob
     kind = _kind(annotation, default)
     if name == "dtype" and kind is not str:
         return parse_dtype(value)
+    if value in ("None", "none") and kind is not str and _may_be_none(annotation):
+        return None
     try:
         return _by_kind(value, kind)
     except OptionError:
@@ -42,6 +44,13 @@ def _kind(annotation: Any, default: object) -> Any:
         members = [member for member in typing.get_args(annotation) if member is not type(None)]
         return members[0] if len(members) == 1 else members
     return annotation
+
+
+def _may_be_none(annotation: Any) -> bool:
+    """Whether the annotation admits ``None``, also where it is text still."""
+    if isinstance(annotation, str):
+        return "None" in annotation or "Optional" in annotation
+    return type(None) in typing.get_args(annotation)
 
 
 def _by_kind(text: str, kind: Any) -> object:
