@@ -30,6 +30,39 @@ def test_computation_hides_communication_and_both_hide_copies() -> None:
     assert timeline.exposed_copy_ns == 7 * US
 
 
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [
+        ("Memcpy DtoD (Device -> Device)", True),
+        ("CopyDeviceToDevice", True),
+        ("Memcpy PtoP (Device -> Device)", False),
+        ("Memcpy HtoD (Pinned -> Device)", False),
+        ("Memcpy DtoH (Device -> Pageable)", False),
+    ],
+)
+def test_a_copy_within_a_device_is_its_own_work_and_no_transfer(name: str, local: bool) -> None:
+    """A tensor made contiguous again and again is memory traffic: pinned memory changes nothing."""
+    builder, free = TraceBuilder(), 0
+    for number in range(1, 41):
+        builder.op("aten::contiguous", number * 9 * US, 8 * US)
+        builder.launch("cudaMemcpyAsync", (number * 9 + 1) * US, 3 * US, correlation=number)
+        free = max(free, (number * 9 + 5) * US)
+        if number % 2:
+            builder.kernel("gemm", free, 40 * US, correlation=number)
+            free += 40 * US
+        else:
+            builder.memcpy(free, 110 * US, name=name, correlation=number)
+            free += 110 * US
+    report = diagnose(builder.build())
+    timeline = report.timeline
+    assert timeline.exposed_copy_ns == 20 * 110 * US
+    assert timeline.local_copy_ns == (timeline.exposed_copy_ns if local else 0)
+    assert report.verdict.regime == ("compute-bound" if local else "transfer-bound")
+    assert [r.attacks for r in report.remedies if "copies" in r.attacks][-1] == (
+        "copies within the device" if local else "exposed copies"
+    )
+
+
 def test_a_fill_counts_as_computation_and_a_reduction_is_no_collective() -> None:
     trace = (
         TraceBuilder()

@@ -52,6 +52,10 @@ COMPILED = re.compile(
 """Names of fused, fallback and compilation rows: what runs just after it was built."""
 
 
+COMPILING = re.compile(r"dynamo_timed|compile_inner|compile_fx|compile_file|autotun", re.IGNORECASE)
+"""Marks around compilation itself, whatever kind of row they are; what is compiled runs under other names."""
+
+
 @dataclass(frozen=True, eq=False)
 class Stretches:
     """Silent stretches of the launching threads, in order, and which of them are one-off costs."""
@@ -167,12 +171,12 @@ def _innermost(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> RowNumbe
 
 
 def _held_by_call(trace: Trace, host: RowNumbers, moment_ns: IntColumn) -> BoolColumn:
-    """The innermost row is a call that is no wait, or a frame of a compiler."""
+    """The innermost row is a call that is no wait, a frame of a compiler, or a mark that a compiler sets."""
     holder = _innermost(trace, host, moment_ns)
     safe = np.maximum(holder, 0)
     call = np.isin(trace.rows.kind[safe], CALL_KINDS) & ~named(trace, safe, WAITS)
     frame = (trace.rows.kind[safe] == Kind.PYTHON) & named(trace, safe, COMPILED)
-    held: BoolColumn = (holder != NONE) & (call | frame)
+    held: BoolColumn = (holder != NONE) & (call | frame | named(trace, safe, COMPILING))
     return held
 
 

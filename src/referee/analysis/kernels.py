@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from referee.graph.calls import COLLECTIVES, named
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DEVICE_KINDS, BoolColumn, Kind, RowNumbers, Trace
+
+_WITHIN_DEVICE = re.compile(r"DtoD|D2D|device[- _]?to[- _]?device", re.IGNORECASE)
+"""Kineto's ``Memcpy DtoD (Device -> Device)``, HIP's ``CopyDeviceToDevice``, Nsight's ``Device-to-Device``."""
 
 
 def is_collective(trace: Trace, rows: RowNumbers) -> BoolColumn:
@@ -18,6 +23,15 @@ def is_collective(trace: Trace, rows: RowNumbers) -> BoolColumn:
 def is_copy(trace: Trace, rows: RowNumbers) -> BoolColumn:
     """Which of these device rows are copies by a device's engine (fills are not: they write what will be computed)."""
     mask: BoolColumn = trace.rows.kind[rows] == Kind.MEMCPY
+    return mask
+
+
+def is_local_copy(trace: Trace, rows: RowNumbers) -> BoolColumn:
+    """Which of these device rows are copies within the memory of their device: its own work, on no link.
+
+    By name; a copy between devices is called peer to peer (``PtoP``), not this.
+    """
+    mask: BoolColumn = is_copy(trace, rows) & named(trace, rows, _WITHIN_DEVICE)
     return mask
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from referee.analysis.host_work import who_computes
 from referee.analysis.owners import pause_owners
 from referee.analysis.study import Study
 from referee.records.verdict import PAUSES_IN, Evidence
-from referee.trace.columns import NONE
+from referee.trace.columns import NONE, Kind
 from referee.trace.steps import MIN_STEPS_TO_JUDGE, step_of
-from referee.units import format_frac, format_ns
+from referee.units import format_bytes, format_frac, format_ns, format_rate
 
 BEHIND_FRAC = 0.05
 """A second cause behind the waits is worth a step of the evidence from this share of the window on."""
@@ -19,6 +20,8 @@ MOSTLY_FRAC = 0.5
 """An owner of this share of the pauses speaks for them; first-time costs in more than this share of the steps recur."""
 COLD_STEP_FRAC = 0.05
 """A step has first-time costs if they take this share of it."""
+LARGE_BYTES = 1 << 20
+"""A copy of at least this size shows the rate of its link; a smaller one its latency as well."""
 _BEHIND = {
     "loader": "the data loader",
     "allocator": "the driver's allocator",
@@ -34,6 +37,10 @@ def behind_the_loss(study: Study) -> Iterator[Evidence]:
         yield from _behind_waits(study)
     elif leads == "pauses":
         yield from _during_pauses(study)
+    elif leads == "computation on the host":
+        yield from _who_computes(study)
+    elif leads == "exposed copies":
+        yield from _rate_of_copies(study)
     elif leads == "first-time costs":
         yield from _again(study)
 
@@ -65,6 +72,42 @@ def _during_pauses(study: Study) -> Iterator[Evidence]:
         threshold=format_frac(MOSTLY_FRAC),
         so=f"{format_ns(ns)} of {format_ns(total_ns)}, by the innermost row around the middle of each",
     )
+
+
+def _who_computes(study: Study) -> Iterator[Evidence]:
+    """The operator that computes longest while the device has nothing to do."""
+    (name, ns), *others = who_computes(study.trace, study.gaps)
+    yield Evidence(
+        name=f"timeline: idle while the host computes {name}",
+        value=ns / study.totals.window_ns,
+        unit="frac",
+        so=f"it launches nothing, so no graph holds it; {len(others)} more such operators"
+        if others
+        else "it launches nothing, so no graph holds it",
+    )
+
+
+def _rate_of_copies(study: Study) -> Iterator[Evidence]:
+    """How fast the large copies went that take most of the time, if the file says how large they are."""
+    if study.details is None:
+        return
+    launches, rows = study.details.launches, study.trace.rows
+    large = (rows.kind[launches.rows] == Kind.MEMCPY) & (launches.size_bytes >= LARGE_BYTES)
+    copies, size_bytes = launches.rows[large], launches.size_bytes[large]
+    if not copies.size:
+        return
+    took_ns = rows.end_ns[copies] - rows.start_ns[copies]
+    names, code = np.unique(rows.name[copies], return_inverse=True)
+    most = int(np.bincount(code, weights=took_ns).argmax())
+    moved, ns = int(size_bytes[code == most].sum()), int(took_ns[code == most].sum())
+    if ns:
+        yield Evidence(
+            name=f"copies: rate of {study.trace.names[int(names[most])]}",
+            value=format_rate(moved / ns * 1e9, "B"),
+            threshold="PCIe x16: about 12 GB/s for generation 3, twice that for each later one",
+            so=f"{format_bytes(moved)} in {format_ns(ns)}; far below it the memory is pageable, the link narrower or "
+            "shared, or the memory on another socket",
+        )
 
 
 def _again(study: Study) -> Iterator[Evidence]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from referee.analysis.host_work import of_per_op
 from referee.analysis.idle import Gaps
 from referee.graph.calls import ALLOCATIONS, calls_named
 from referee.records.trace_report import Idle, Loss, Losses
@@ -56,7 +57,8 @@ def _per_op(trace: Trace, gaps: Sequence[Gaps], *, idle: Idle, step_ns: float | 
     low_ns = high_ns = profiled_ns = 0
     for device_gaps in gaps:
         waits_for_op = device_gaps.per_op_ns > 0
-        per_op_ns = device_gaps.per_op_ns[waits_for_op]
+        # What operators compute on the host, no graph replays.
+        per_op_ns = (device_gaps.per_op_ns - of_per_op(trace, device_gaps))[waits_for_op]
         begin_ns, end_ns = device_gaps.start_ns[waits_for_op], device_gaps.host_end_ns[waits_for_op]
         low_ns += int(np.minimum(overlap_ns(begin_ns, end_ns, within=calls), per_op_ns).sum())
         high_ns += int(np.maximum(per_op_ns - REPLAY_GAP_NS, 0).sum())

@@ -125,7 +125,9 @@ def _words(share: Share) -> str:
     return f"{share.name} {format_frac(share.frac)} of the window"
 
 
-_STARVED = frozenset({"per-op", "loader", "first-time costs", "recurring allocator", "pauses"})
+_STARVED = frozenset(
+    {"per-op", "loader", "first-time costs", "recurring allocator", "pauses", "computation on the host"}
+)
 """The losses from which a wait's cost may have to be taken."""
 
 

@@ -13,7 +13,7 @@ from referee.analysis.findings import trace_findings
 from referee.analysis.graphable import graphable
 from referee.analysis.memory import memory_timeline
 from referee.analysis.operators import launch_stats, operator_table
-from referee.analysis.owners import longest_gaps, sync_sites
+from referee.analysis.owners import longest_gaps
 from referee.analysis.partition import partition_steps
 from referee.analysis.remedies import remedies
 from referee.analysis.study import Study
@@ -59,7 +59,7 @@ ANALYSES: tuple[Analysis, ...] = (
     ),
     Analysis("memory", "How much memory was in use?", "memory events", lambda s: memory_timeline(s.trace, s.details)),
     Analysis("gaps", "Which idle intervals are longest?", "device rows", lambda s: longest_gaps(s.trace, s.gaps)),
-    Analysis("sync_sites", "Who waits for the device?", "waits", lambda s: sync_sites(s.trace, s.works, s.gaps)),
+    Analysis("sync_sites", "Who waits for the device?", "waits", lambda s: s.sync_sites),
     Analysis(
         "graphable",
         "What could be replayed as a graph?",

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from referee.analysis.idle import sum_idle
-from referee.analysis.loss_evidence import recurs
+from referee.analysis.copy_remedies import copy_remedies
+from referee.analysis.host_remedies import host_remedies
+from referee.analysis.proposal import propose
 from referee.analysis.regime import NAMES_FRAC, decide
 from referee.analysis.study import Study
 from referee.graph.calls import named
 from referee.records.trace_report import Loss
 from referee.records.verdict import Remedy
 from referee.trace.columns import Kind
-from referee.trace.intervals import measure, overlap_ns, union
+from referee.trace.intervals import overlap_ns, union
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step")
-_PAGEABLE = re.compile("pageable", re.IGNORECASE)
 
 WORTH_FRAC = 0.01
 """A remedy that could recover less of the window than this is not named."""
@@ -35,27 +35,6 @@ def remedies(study: Study) -> tuple[Remedy, ...]:
     return tuple(sorted(kept, key=lambda remedy: -1.0 if remedy.high_ns is None else -remedy.high_ns))
 
 
-def _remedy(
-    name: str,
-    attacks: str,
-    how: str,
-    *,
-    high_ns: float | None,
-    steps: int,
-    basis: str,
-    low_ns: float | None = 0,
-) -> Remedy:
-    per = ", per step" if steps > 1 else ", over the window"
-    return Remedy(
-        name=name,
-        attacks=attacks,
-        how=how,
-        low_ns=None if low_ns is None else low_ns / steps,
-        high_ns=None if high_ns is None else high_ns / steps,
-        basis=basis if high_ns is None else f"{basis}{per}",
-    )
-
-
 def _priced(loss: Loss) -> tuple[float, float]:
     return float(loss.low_ns or 0), float(loss.high_ns or 0)
 
@@ -65,7 +44,7 @@ def _fewer_launches(study: Study, steps: int) -> Iterator[Remedy]:
     low_ns, high_ns = _priced(loss)
     if not high_ns:
         return
-    yield _remedy(
+    yield propose(
         "Record the step once and replay it as a graph",
         "per-op CPU overhead",
         'torch.compile(model, mode="reduce-overhead"), or torch.cuda.graph with static inputs',
@@ -76,7 +55,7 @@ def _fewer_launches(study: Study, steps: int) -> Iterator[Remedy]:
     )
     # Where the device is the limit, and where the loss is not worth naming, a larger batch only takes longer.
     if high_ns >= WORTH_FRAC * study.totals.window_ns and not _device_is_limit(study):
-        yield _remedy(
+        yield propose(
             "Give the device more work per operator: a larger batch",
             "per-op CPU overhead",
             "referee sweep TARGET --values 8,16,32,64,128",
@@ -87,7 +66,7 @@ def _fewer_launches(study: Study, steps: int) -> Iterator[Remedy]:
         )
     optimizer_ns = _optimizer_idle_ns(study)
     if optimizer_ns:
-        yield _remedy(
+        yield propose(
             "Update all parameters in one call",
             "per-op CPU overhead of the optimizer",
             "torch.optim.AdamW(params, fused=True), or foreach=True where there is no fused form",
@@ -108,24 +87,10 @@ def _optimizer_idle_ns(study: Study) -> int:
     )
 
 
-def _no_waits(study: Study, steps: int) -> Iterator[Remedy]:
-    waited_ns = sum_idle(study.charged).synchronised_ns
-    if waited_ns:
-        yield _remedy(
-            "Stop asking the device for values inside the step",
-            "waits of the host",
-            "hoist .item(), .cpu(), .tolist(), print(tensor) and boolean tests of tensors out of the loop; "
-            "replace x[mask] by torch.where; log every N steps",
-            high_ns=waited_ns,
-            steps=steps,
-            basis="idle behind calls that wait for the device, and later for want of the lead that they took",
-        )
-
-
 def _faster_loader(study: Study, steps: int) -> Iterator[Remedy]:
     loader_ns = study.idle.host_starved.loader_ns + study.behind_waits["loader"]
     if loader_ns:
-        yield _remedy(
+        yield propose(
             "Load the next batch while this one is computed",
             "the data loader",
             "DataLoader(…, num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True)",
@@ -135,39 +100,9 @@ def _faster_loader(study: Study, steps: int) -> Iterator[Remedy]:
         )
 
 
-def _hidden_copies(study: Study, steps: int) -> Iterator[Remedy]:
-    if not study.timeline.exposed_copy_ns:
-        return
-    pageable_ns = _pageable_ns(study)
-    if pageable_ns:
-        yield _remedy(
-            "Pin the host memory and copy without blocking",
-            "pageable copies",
-            "DataLoader(…, pin_memory=True) and tensor.to(device, non_blocking=True)",
-            high_ns=min(pageable_ns, study.timeline.exposed_copy_ns),
-            steps=steps,
-            basis="exposed copies from or to pageable memory",
-        )
-    yield _remedy(
-        "Copy the next batch on a stream of its own while this one is computed",
-        "exposed copies",
-        "with torch.cuda.stream(copy_stream): batch = batch.to(device, non_blocking=True), from pinned memory",
-        high_ns=study.timeline.exposed_copy_ns,
-        steps=steps,
-        basis="copies that no computation hides",
-    )
-
-
-def _pageable_ns(study: Study) -> int:
-    rows = study.trace.rows
-    copies = rows.of(Kind.MEMCPY)
-    copies = copies[named(study.trace, copies, _PAGEABLE)]
-    return measure(union(rows.start_ns[copies], rows.end_ns[copies]))
-
-
 def _hidden_collectives(study: Study, steps: int) -> Iterator[Remedy]:
     if study.timeline.exposed_communication_ns:
-        yield _remedy(
+        yield propose(
             "Hide the collectives behind computation, or send less",
             "exposed communication",
             "DistributedDataParallel(bucket_cap_mb=…, gradient_as_bucket_view=True), no_sync() while accumulating, "
@@ -181,7 +116,7 @@ def _hidden_collectives(study: Study, steps: int) -> Iterator[Remedy]:
 def _devices_at_once(study: Study, steps: int) -> Iterator[Remedy]:
     waited_ns = sum(int(g.elsewhere_ns.sum()) for g in study.gaps)
     if waited_ns:
-        yield _remedy(
+        yield propose(
             "Let the devices work at the same time",
             "devices that wait for one another",
             "split the batch into micro-batches and pipeline them (torch.distributed.pipelining), or give each device "
@@ -189,52 +124,6 @@ def _devices_at_once(study: Study, steps: int) -> Iterator[Remedy]:
             high_ns=waited_ns,
             steps=steps,
             basis="idle of one device until another one's row had ended, added up over devices",
-        )
-
-
-def _warm_first(study: Study, steps: int) -> Iterator[Remedy]:
-    starved = study.idle.host_starved
-    if starved.one_off_ns and recurs(study):
-        yield _remedy(
-            "Find what is compiled or loaded anew in each step",
-            "first-time costs that recur",
-            "TORCH_LOGS=recompiles,graph_breaks python …; pad inputs to fixed shapes, mark_dynamic(tensor, 0), keep "
-            "counters and flags out of what is guarded",
-            high_ns=starved.one_off_ns,
-            steps=steps,
-            basis="idle behind stretches that look like loading, compilation or autotuning (a heuristic)",
-        )
-    elif starved.one_off_ns:
-        yield _remedy(
-            "Pay first-time costs before the loop, and measure after them",
-            "first-time costs",
-            "run a few steps before the profiler's active phase; CUDA_MODULE_LOADING=EAGER; "
-            "keep the compile cache (TORCHINDUCTOR_CACHE_DIR)",
-            high_ns=starved.one_off_ns,
-            steps=steps,
-            basis="idle behind stretches that look like loading, compilation or autotuning (a heuristic)",
-        )
-    if starved.allocator_ns:
-        yield _remedy(
-            "Keep the driver out of the loop's allocations",
-            "allocator",
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep shapes fixed; reuse buffers with out=; "
-            "do not call empty_cache()",
-            high_ns=starved.allocator_ns,
-            steps=steps,
-            basis="idle behind allocation calls that reached the driver",
-        )
-
-
-def _find_the_pause(study: Study, steps: int) -> Iterator[Remedy]:
-    if study.idle.host_starved.pause_ns:
-        yield _remedy(
-            "Find what the host does when it does nothing that is recorded",
-            "pauses of the host",
-            "record with with_stack=True, and look for files, locks, logging and garbage collection",
-            high_ns=study.idle.host_starved.pause_ns,
-            steps=steps,
-            basis="stretches of at least 2 ms without a host row",
         )
 
 
@@ -248,7 +137,7 @@ def _fused(study: Study, steps: int) -> Iterator[Remedy]:
     """Traffic that fusion saves shortens the step for certain only where the device is the limit."""
     low_ns, high_ns = _priced(study.losses.memory_traffic)
     if high_ns:
-        yield _remedy(
+        yield propose(
             "Fuse neighbouring operators, so that less memory is written and read again",
             "memory traffic between operators",
             "torch.compile(model)",
@@ -261,7 +150,7 @@ def _fused(study: Study, steps: int) -> Iterator[Remedy]:
 
 def _less_device_work(study: Study, steps: int) -> Iterator[Remedy]:
     if _device_is_limit(study):
-        yield _remedy(
+        yield propose(
             "Give the device less to do: lower precision and fused operators",
             "device time",
             'torch.set_float32_matmul_precision("high"), torch.autocast(device, torch.bfloat16), torch.compile(model)',
@@ -274,13 +163,11 @@ def _less_device_work(study: Study, steps: int) -> Iterator[Remedy]:
 
 _SOURCES: tuple[Callable[[Study, int], Iterator[Remedy]], ...] = (
     _fewer_launches,
-    _no_waits,
+    host_remedies,
     _faster_loader,
-    _hidden_copies,
+    copy_remedies,
     _hidden_collectives,
     _devices_at_once,
-    _warm_first,
-    _find_the_pause,
     _fused,
     _less_device_work,
 )

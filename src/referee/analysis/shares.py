@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from referee.analysis.host_work import of_pause, of_per_op
 from referee.analysis.idle import Gaps
 from referee.records.trace_report import Idle, Timeline, Totals
 from referee.records.verdict import Regime
@@ -55,20 +56,23 @@ def share_out(trace: Trace, gaps: Sequence[Gaps], *, totals: Totals, idle: Idle,
     """Every loss as a share of the window, whole devices added up.
 
     Allocator time counts with the one-off costs, unless at least half of it falls after the first step (without steps:
-    after the first third of the window): then it is a loss of its own that recurs.
+    after the first third of the window): then it is a loss of its own that recurs. What operators compute on the host
+    is a loss of its own too: it is no overhead, and a captured graph does not hold it.
     """
     recurs = _allocator_recurs(trace, gaps)
     starved = idle.host_starved
     unlinked_ns = sum(int(g.unlinked_ns.sum()) for g in gaps)
+    computed_ns = sum(int(of_per_op(trace, g).sum()) for g in gaps), sum(int(of_pause(trace, g).sum()) for g in gaps)
     named: tuple[tuple[str, int, Regime], ...] = (
-        ("per-op", starved.per_op_ns, "launch-bound"),
+        ("per-op", starved.per_op_ns - computed_ns[0], "launch-bound"),
         ("loader", starved.loader_ns, "input-bound"),
         ("synchronised", idle.synchronised_ns, "sync-bound"),
-        ("exposed copies", timeline.exposed_copy_ns, "transfer-bound"),
+        ("exposed copies", timeline.exposed_copy_ns - timeline.local_copy_ns, "transfer-bound"),
         ("exposed communication", timeline.exposed_communication_ns, "communication-bound"),
         ("first-time costs", starved.one_off_ns + (0 if recurs else starved.allocator_ns), "cold"),
         ("recurring allocator", starved.allocator_ns if recurs else 0, "mixed"),
-        ("pauses", starved.pause_ns, "mixed"),
+        ("pauses", starved.pause_ns - computed_ns[1], "mixed"),
+        ("computation on the host", sum(computed_ns), "mixed"),
         ("other devices", sum(int(g.elsewhere_ns.sum()) for g in gaps), "mixed"),
         ("unseen and unlinked", idle.unseen_ns + unlinked_ns, "cannot-tell"),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from referee.analysis.host_work import of_pause, of_per_op
 from referee.analysis.idle import CAUSES, Gaps
 from referee.analysis.regime import decide_by_clocks
 from referee.analysis.shares import Share, Shares, doubtful_ns
@@ -25,6 +26,14 @@ _REGIMES: dict[str, Regime] = {
     "one_off": "cold",
     "pause": "mixed",
 }
+
+
+_APART: dict[str, Callable[[Trace, Gaps], IntColumn]] = {
+    "doubtful": doubtful_ns,
+    "computed_per_op": of_per_op,
+    "computed_pause": of_pause,
+}
+"""What is asked of an idle interval beside its causes."""
 
 
 def with_regimes(
@@ -66,12 +75,12 @@ def _by_step(position: IntColumn, count: int) -> list[IntColumn]:
 
 def _causes_by_step(trace: Trace, gaps: Sequence[Gaps], count: int) -> dict[str, IntColumn]:
     """For each cause, and for what clocks that disagree may have made up: its idle time behind each step."""
-    sums = {cause: np.zeros(count, dtype=np.int64) for cause in (*CAUSES, "unseen", "elsewhere", "doubtful")}
+    sums = {cause: np.zeros(count, dtype=np.int64) for cause in (*CAUSES, "unseen", "elsewhere", *_APART)}
     for device_gaps in gaps:
         at = _step_of_gaps(trace, device_gaps)
         known = at != NONE
         for cause, by_step in sums.items():
-            ns = doubtful_ns(trace, device_gaps) if cause == "doubtful" else device_gaps.cause(cause)
+            ns = _APART[cause](trace, device_gaps) if cause in _APART else device_gaps.cause(cause)
             np.add.at(by_step, at[known], ns[known])
     return sums
 
@@ -84,13 +93,16 @@ def _step_of_gaps(trace: Trace, gaps: Gaps) -> IntColumn:
 
 def _shares(step: StepReport, timeline: Timeline, causes: dict[str, int], *, allocator_recurs: bool) -> Shares:
     window_ns = max(1, step.busy_ns + sum(causes[cause] for cause in CAUSES))
+    computed_ns = {"per_op": causes["computed_per_op"], "pause": causes["computed_pause"]}
     named: list[tuple[str, int, Regime]] = [
-        (cause.replace("_", "-"), causes[cause], regime) for cause, regime in _REGIMES.items()
+        (cause.replace("_", "-"), causes[cause] - computed_ns.get(cause, 0), regime)
+        for cause, regime in _REGIMES.items()
     ]
     named += [
         ("allocator", causes["allocator"], "mixed" if allocator_recurs else "cold"),
-        ("exposed copies", timeline.exposed_copy_ns, "transfer-bound"),
+        ("exposed copies", timeline.exposed_copy_ns - timeline.local_copy_ns, "transfer-bound"),
         ("exposed communication", timeline.exposed_communication_ns, "communication-bound"),
+        ("computation on the host", sum(computed_ns.values()), "mixed"),
         ("other devices", causes["elsewhere"], "mixed"),
         ("unseen", causes["unseen"], "cannot-tell"),
     ]

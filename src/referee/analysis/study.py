@@ -14,6 +14,7 @@ from referee.analysis.law import apply_law
 from referee.analysis.lead import charge_latency, charge_waits, most_owed_ns
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
+from referee.analysis.owners import sync_sites
 from referee.analysis.queue import queue_delay
 from referee.analysis.regime import decide_by_shares, is_settled, rows_are_late, what_is_missing
 from referee.analysis.roofline import Roofline, roofline
@@ -26,6 +27,7 @@ from referee.analysis.traffic import price_traffic
 from referee.analysis.utilisation import utilisation
 from referee.graph.work import Work, work_by_device
 from referee.records.critical_path import CriticalPath
+from referee.records.tables import SyncSite
 from referee.records.trace_report import (
     Idle,
     Law,
@@ -100,6 +102,11 @@ class Study:
             for name in found
         }
         return {name: ns + max(0, more[name]) for name, ns in found.items()}
+
+    @cached_property
+    def sync_sites(self) -> tuple[SyncSite, ...]:
+        """The places that wait for a device."""
+        return sync_sites(self.trace, self.works, self.gaps)
 
     @cached_property
     def totals(self) -> Totals:

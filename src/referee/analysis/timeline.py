@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from referee.analysis.kernels import is_collective, is_copy
+from referee.analysis.kernels import is_collective, is_copy, is_local_copy
 from referee.graph.work import Work
 from referee.records.trace_report import Timeline
 from referee.trace.columns import IntColumn, Trace
@@ -18,7 +18,8 @@ def partition_busy(trace: Trace, works: Sequence[Work]) -> Timeline:
 
     Computation is the union of all rows that are neither copies nor collectives (fills included). Communication is
     exposed where no computation runs, a copy where neither computation nor communication runs: the partition that
-    TraceLens prints, so that figures can be held side by side.
+    TraceLens prints, so that figures can be held side by side. Of exposed copies those within a device are apart: no
+    link carries them, they are the device's own work.
     """
     return add_up([partition_rows(trace, work, np.arange(work.rows.size)) for work in works])
 
@@ -29,10 +30,14 @@ def partition_rows(trace: Trace, work: Work, members: IntColumn) -> Timeline:
     copy, talk = is_copy(trace, rows), is_collective(trace, rows)
     computation_ns = measure(union(start_ns[~copy & ~talk], end_ns[~copy & ~talk]))
     both_ns = measure(union(start_ns[~copy], end_ns[~copy]))
+    local = is_local_copy(trace, rows)
+    carried = copy & ~local
+    on_device_ns = measure(union(start_ns[~carried], end_ns[~carried])) if local.any() else both_ns
     return Timeline(
         computation_ns=computation_ns,
         exposed_communication_ns=both_ns - computation_ns,
         exposed_copy_ns=measure(union(start_ns, end_ns)) - both_ns,
+        local_copy_ns=on_device_ns - both_ns,
     )
 
 
@@ -42,4 +47,5 @@ def add_up(parts: Sequence[Timeline]) -> Timeline:
         computation_ns=sum(part.computation_ns for part in parts),
         exposed_communication_ns=sum(part.exposed_communication_ns for part in parts),
         exposed_copy_ns=sum(part.exposed_copy_ns for part in parts),
+        local_copy_ns=sum(part.local_copy_ns for part in parts),
     )

@@ -89,6 +89,8 @@ class Timeline:
     exposed_copy_ns: int
     exposed_communication_ns: int
     computation_ns: int
+    local_copy_ns: int = 0
+    """Part of ``exposed_copy_ns``: copies from one place of a device's memory to another, which cross no link."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from referee.records.document import (
     Paragraph,
     Table,
 )
-from referee.records.trace_report import Loss, StepReport, Totals, TraceReport
+from referee.records.trace_report import Loss, StepReport, Timeline, Totals, TraceReport
 from referee.report.capture import recording_blocks
 from referee.report.findings import alarm_blocks, finding_blocks
 from referee.report.provenance import provenance_blocks
@@ -170,6 +170,11 @@ def _share(ns: int, window_ns: int) -> str:
     return f"{format_frac(ns / window_ns):>7} {format_ns(ns):>9}"
 
 
+def _within_device(timeline: Timeline) -> str:
+    """How much of the exposed copies no link carried, where any did not."""
+    return f" ({format_ns(timeline.local_copy_ns)} of them within a device)" if timeline.local_copy_ns else ""
+
+
 def _counts(report: TraceReport) -> tuple[Fact, ...]:
     totals, timeline, queue = report.totals, report.timeline, report.queue
     facts = [
@@ -181,7 +186,7 @@ def _counts(report: TraceReport) -> tuple[Fact, ...]:
         Fact(
             label="Of busy",
             value=f"computation {format_ns(timeline.computation_ns)}",
-            note=f"exposed copies {format_ns(timeline.exposed_copy_ns)}, "
+            note=f"exposed copies {format_ns(timeline.exposed_copy_ns)}{_within_device(timeline)}, "
             f"exposed communication {format_ns(timeline.exposed_communication_ns)}",
         ),
         Fact(

@@ -24,6 +24,7 @@ _CAUSES: dict[str, str] = {
 
 _UNNAMED = {
     "pauses": "The host stands still, and the file does not say why",
+    "computation on the host": "The device waits while the host computes",
     "other devices": "Devices take turns: one waits for what another computes",
     "recurring allocator": "Allocations that reach the driver hold the host up again and again",
 }
@@ -65,13 +66,14 @@ def _share(verdict: Verdict, trace: TraceReport | None, *, of: str) -> str:
     if trace is None or not trace.totals.window_ns:
         return ""
     window, idle, starved = trace.totals.window_ns, trace.idle, trace.idle.host_starved
+    timeline = trace.timeline
     ns_words = {
         "launch-bound": (starved.per_op_ns, "is per-op idle"),
         "compute-bound": (trace.totals.busy_ns, "is busy"),
         "sync-bound": (idle.synchronised_ns, "is idle behind waits"),
         "input-bound": (starved.loader_ns, "is idle behind the loader"),
-        "transfer-bound": (trace.timeline.exposed_copy_ns, "is exposed copies"),
-        "communication-bound": (trace.timeline.exposed_communication_ns, "is exposed collectives"),
+        "transfer-bound": (timeline.exposed_copy_ns - timeline.local_copy_ns, "is exposed copies"),
+        "communication-bound": (timeline.exposed_communication_ns, "is exposed collectives"),
         "cold": (starved.one_off_ns, "is idle behind first-time work"),
     }
     if verdict.regime not in ns_words:
