@@ -69,7 +69,7 @@ def timing(name: str, answer: str, ratio: float | None) -> PrecisionTiming:
 @pytest.mark.parametrize("low", ["", "bfloat16"])
 def test_no_one_is_told_to_stay_in_a_float32_that_was_not_there(low: str) -> None:
     rows = (timing("float32", "base", None), timing("bfloat16", "slower", 1.4))
-    verdict = judge(timing=rows, gradients=None, activations=(), autocast=None, low=low)
+    verdict = judge(timing=rows, gradients=None, activations=(), autocast=None, kept=low)
     assert verdict.dtype == ("cannot-tell" if low else "float32")
     assert low in (verdict.undecided_because or "")
     assert low in verdict.lines[0]

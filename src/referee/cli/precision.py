@@ -138,13 +138,24 @@ def _keeping(args: argparse.Namespace, device: Device, heard: list[Finding]) -> 
         yield
     except StepError as error:
         cause = next((found for found in reversed(heard) if found.code in REFUSED), None)
-        named = error if cause is None else StepError(f"{error.message} {cause.message}", hint=cause.hint)
+        words, hint = (cause.message, cause.hint) if cause else _of_function(error, device)
+        named = StepError(f"{error.message} {words}", hint=hint) if words else error
         if args.json or args.report:
             name = args.target or args.stmt
             deliver_files(unfinished(named.message, device=device, name=name, findings=heard), args)
         if named is error:
             raise
         raise named from error
+
+
+def _of_function(error: BaseException, device: Device) -> tuple[str, str]:
+    """What to say of an ``autograd.Function`` that met two dtypes, and the mend; empty where that was not it."""
+    from referee.precision.refused import function_words
+
+    if error.__cause__ is None:
+        return "", ""
+    words, hint = function_words(error.__cause__, device_type=device.name.partition(":")[0])
+    return f"{words[:1].upper()}{words[1:]}." if words else "", hint
 
 
 def _builder(target: Target) -> Callable[[int], tuple[Callable[[], object], Any, Any]]:

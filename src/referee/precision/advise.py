@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from referee.bench.measure import Seen
 from referee.bench.plan import ProgressCallback, no_progress
 from referee.device.provenance import Source, collect
-from referee.precision.audit import cast_shapes
+from referee.precision.audit import cast_shapes, idle_findings
 from referee.precision.budget import Clock
 from referee.precision.elsewhere import elsewhere_findings
 from referee.precision.findings import range_findings, static_findings, watch_step
@@ -23,7 +23,7 @@ from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import Conditions, Timed, settings_for, time_casts, time_settings
 from referee.precision.trust import trust_findings
 from referee.precision.verdict import judge
-from referee.precision.weights import low_words
+from referee.precision.weights import other_words
 from referee.records.finding import Finding, Scalar
 from referee.records.precision import PaysFrom, PrecisionReport, PrecisionTiming
 from referee.records.provenance import Provenance
@@ -147,7 +147,7 @@ def _compose(
             gradients=known.ranges,
             activations=known.activations,
             autocast=known.audited,
-            low=low_words(subject),
+            kept=other_words(subject),
         ),
         autocast=None if known.audited is None else replace(known.audited, casts_ns=priced.casts_ns),
         gradients=known.ranges,
@@ -162,13 +162,17 @@ def _compose(
 
 def _told(subject: Subject, known: Reading, priced: _Priced) -> Iterator[Finding]:
     """What the step's weights, ranges, casts, errors and times tell."""
-    yield from static_findings(subject)
+    ranges = known.ranges
+    lost_frac = None if ranges is None else ranges.lost_updates_bf16_frac
+    yield from static_findings(subject, trained=ranges is not None, lost_frac=lost_frac)
     yield from refusal_findings(known.refusals, device_type=subject.device_type)
     yield from known.not_finite
-    yield from range_findings(known.ranges, known.activations, not_finite=bool(known.not_finite))
+    yield from range_findings(ranges, known.activations, not_finite=bool(known.not_finite))
     yield from overflow_findings(known.overflow, device_type=subject.device_type)
     if known.audited is not None:
         yield from elsewhere_findings(known.audited.elsewhere)
+        if other_words(subject) != "float64":
+            yield from idle_findings(known.audited)
     yield from trust_findings(priced.rows)
     yield from priced.timed.findings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from referee.precision.control import Control, Ends, Setting
@@ -11,7 +11,8 @@ from referee.precision.policy import Policies
 from referee.precision.recorder import CAST, CallEvent, CastEvent, OpEvent, Recording, recording
 from referee.precision.subject import Subject, restored
 from referee.precision.tape import Tape
-from referee.records.precision import AutocastOp, CastGroup
+from referee.records.finding import Finding
+from referee.records.precision import AutocastAudit, AutocastOp, CastGroup
 
 LOW = frozenset({"float16", "bfloat16"})
 _MOST_MODULES = 4
@@ -179,3 +180,18 @@ def _kept(found: Recording) -> int:
 def cast_shapes(casts: Iterable[CastEvent]) -> list[CastEvent]:
     """The casts that autocast caused, backward's included: what is timed apart."""
     return [cast for cast in casts if cast.who != "explicit"]
+
+
+def idle_findings(audited: AutocastAudit) -> Iterator[Finding]:
+    """Does autocast have any effect on the step at all?"""
+    if any(LOW & {*op.inputs, op.output} for op in audited.ops) or not audited.ops:
+        return
+    yield Finding(
+        code="autocast-without-effect",
+        severity="warning",
+        message=f"Under {audited.dtype} autocast no operator of the step computes in {audited.dtype}: it changes "
+        "nothing here, and what was timed beside float32 is float32.",
+        evidence={"dtype": audited.dtype, "operators": sum(op.count for op in audited.ops)},
+        hint="Autocast holds in the thread that enters it, for its own device and outside of regions that switch it "
+        "off: enter it inside the function that a worker thread runs, or inside forward.",
+    )

@@ -7,22 +7,35 @@ from math import isfinite
 
 from referee.device.host import load_torch
 from referee.precision.passes import Pass
+from referee.precision.regions import regions_elsewhere
 from referee.precision.subject import Subject, restored
 from referee.precision.unguarded import CODE as UNGUARDED
 from referee.precision.updates import check_epsilon
 from referee.precision.watch import watch
-from referee.precision.weights import half_weights, low_weights, low_words, spoiled_tensor, spoiled_weights
+from referee.precision.weights import (
+    half_weights,
+    low_weights,
+    low_words,
+    spoiled_tensor,
+    spoiled_weights,
+    wide_weights,
+)
 from referee.records.finding import Finding, Scalar
 from referee.records.precision import ActivationRange, GradientRange
 from referee.units import format_frac
 
 
-def static_findings(subject: Subject) -> tuple[Finding, ...]:
-    """What the weights and optimizers alone tell."""
+def static_findings(subject: Subject, *, trained: bool = True, lost_frac: float | None = None) -> tuple[Finding, ...]:
+    """What the weights and optimizers alone tell.
+
+    ``trained``: gradients were seen, so that a scaler may meet them. ``lost_frac``: the share of updates that weights
+    kept in few bits lose.
+    """
     return (
         *check_epsilon(subject),
-        *half_weights(subject),
-        *low_weights(subject),
+        *(half_weights(subject) if trained or subject.optimizers else ()),
+        *low_weights(subject, lost_frac),
+        *wide_weights(subject),
         *cast_cache(),
         *several_optimizers(subject),
     )
@@ -50,8 +63,9 @@ def watch_step(subject: Subject, announce: Callable[[Finding], None] = lambda _:
     with restored(subject), watch(on_collapse="announce", announce=announce) as seen:
         subject.step()
         subject.step()
+        elsewhere = regions_elsewhere(seen.regions, device_type=subject.device_type)
     # What an fp16 backward loses here is counted by the ranges, which know what float32 has.
-    return tuple(found for found in seen.findings if found.code != UNGUARDED)
+    return (*(found for found in seen.findings if found.code != UNGUARDED), *elsewhere)
 
 
 def cast_cache() -> Iterator[Finding]:

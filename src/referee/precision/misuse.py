@@ -318,7 +318,8 @@ class Watcher:
                 "update-without-step",
                 "scaler.update is called and no gradients were unscaled or stepped through the scaler since the last "
                 "update, which torch refuses",
-                hint="Call scaler.step(optimizer), not optimizer.step(); it unscales what was not unscaled yet.",
+                hint="Call scaler.step(optimizer), not optimizer.step(): it unscales what was not unscaled yet. An "
+                "iteration that only accumulates has no scaler.update().",
             )
 
     def collapse(self) -> None:
@@ -340,6 +341,7 @@ class Watcher:
                 "The optimizer's step runs inside autocast: the region holds the whole loop, not forward and loss",
                 hint="Wrap forward and loss only.",
             )
+            self.regions.before_update()
         if self.in_scaler_step:
             return
         scaled = [self.held[id(p)].scale for p in parameters_of(optimizer) if id(p) in self.held]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 
 from referee.precision.accuracy import Errors, errors, float64_pass
 from referee.precision.activations import measure_activations
@@ -29,6 +28,10 @@ from referee.records.precision import ActivationRange, AutocastAudit, GradientRa
 
 _RANGE_FRAC = 0.2
 """By when, as a share of the budget, gradient ranges are to be done."""
+
+_WRONG = 0.5
+"""An error of this share of the right result, or none that is a number, is not rounding: fp16 keeps eleven bits. An
+infinity that is divided by leaves zeros behind."""
 
 _WITHOUT_RANGES = ("gradients-not-finite", "gradients-zero")
 """Findings of a float32 backward against which no range can be held."""
@@ -107,9 +110,9 @@ def _overflow(
         return None
     if codes:  # weights in half may overflow into a constant
         return first_overflow(subject)
-    nothing_good = ranges is not None and ranges.scale_low is None and ranges.overflow_frac > 0
+    nothing_good = ranges is not None and ranges.scale_low is None
     given = () if wrong is None else (wrong.loss, wrong.output, wrong.gradient)
-    if nothing_good or any(error is not None and not isfinite(error) for error in given):
+    if nothing_good or any(error is not None and not error < _WRONG for error in given):
         return first_overflow(subject)
     return None
 

@@ -88,6 +88,14 @@ def refusal_findings(refusals: Mapping[str, Refusal], *, device_type: str) -> It
             )
 
 
+def function_words(error: BaseException, *, device_type: str) -> tuple[str, str]:
+    """What and which mend to say of ``error``, where an ``autograd.Function`` met two dtypes; else empty words."""
+    found = refusal_of(error)
+    if found.reason != "custom-function":
+        return "", ""
+    return _words(found.reason, found.function, device_type=device_type)
+
+
 def _words(reason: Reason, function: str, *, device_type: str) -> tuple[str, str]:
     if reason == "constant":
         return (

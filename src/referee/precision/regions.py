@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from referee.device.host import load_torch
 from referee.precision.intercept import Intercepts
 from referee.precision.place import user_frame, user_line
 from referee.precision.seen import Seen
+from referee.records.finding import Finding
 
 _MADE = "_referee_made_without_dtype"
+_ASKED = "_referee_asked_for"
 _BY_DECORATOR = "decorate_autocast"
 """The function of torch's that enters a context round a decorated one."""
 
@@ -32,6 +34,8 @@ class RegionWatch:
         self.contexts: list[Any] = []
         """Those that are entered, the innermost last."""
         self.low_dtypes: dict[str, None] = {}
+        self.updates = 0
+        """Steps of optimizers since the outermost region was entered, where casts of weights are kept in it."""
 
     def install(self, on: Intercepts) -> None:
         """Put the interceptions in place."""
@@ -44,6 +48,7 @@ class RegionWatch:
         given = kwargs.get("dtype", args[1] if len(args) > 1 else None)
         # What was asked for, not what it became: autocast for CUDA switches itself off where there is none.
         enabled = kwargs.get("enabled", args[2] if len(args) > 2 else True)
+        vars(context)[_ASKED] = bool(enabled)
         without = given is None and enabled and context.fast_dtype is not None
         vars(context)[_MADE] = user_line() if without else None
 
@@ -54,7 +59,11 @@ class RegionWatch:
         line = vars(context)[_MADE]
         if line is not None:
             self.tell(context, line)
+        if vars(context).get(_ASKED, context._enabled):
+            self.seen.regions.setdefault(context.device, user_line())
         if context._enabled:
+            if not self.contexts:
+                self.updates = 0
             self.contexts.append(context)
             self.low_dtypes[str(context.fast_dtype).removeprefix("torch.")] = None
 
@@ -62,6 +71,22 @@ class RegionWatch:
         """A region ends."""
         if self.contexts and self.contexts[-1] is context:
             self.contexts.pop()
+
+    def before_update(self) -> None:
+        """An optimizer is about to change weights inside a region, which keeps the casts that it has made of them.
+
+        The first update of a region is seen by nobody in it; what computes before the second one did not see the first.
+        """
+        if not self.torch.is_autocast_cache_enabled():
+            return
+        self.updates += 1
+        if self.updates == 2:
+            self.seen.tell(
+                "casts-outlive-update",
+                "Weights are updated a second time inside one autocast region, which keeps the casts that it has made "
+                "of them until it ends: what ran since the first update still computed with the old weights",
+                hint="End the region before backward: the next one casts the weights anew.",
+            )
 
     def tell(self, context: Any, line: str) -> None:
         """A context without a dtype means different things on different devices."""
@@ -144,3 +169,17 @@ def _word(node: ast.expr) -> str:
 def _is_without_dtype(call: ast.Call) -> bool:
     words = {keyword.arg for keyword in call.keywords}
     return _word(call.func) == "autocast" and len(call.args) < 2 and not words & {"dtype", "enabled", None}
+
+
+def regions_elsewhere(entered: Mapping[str, str], *, device_type: str) -> Iterator[Finding]:
+    """Are all regions for devices on which the step does not compute? ``entered``: the first line, by device."""
+    if entered and device_type not in entered:
+        device, line = next(iter(entered.items()))
+        yield Finding(
+            code="autocast-without-effect",
+            severity="warning",
+            message=f"autocast is entered for {device}{f' ({line})' if line else ''}, and the step computes on "
+            f"{device_type}: it changes nothing there.",
+            evidence={"line": line, "region": device, "device": device_type},
+            hint="Take the device from the data: torch.autocast(x.device.type, dtype=…).",
+        )

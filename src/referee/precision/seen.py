@@ -48,6 +48,8 @@ class Seen:
     scalers: dict[int, ScalerLog] = field(default_factory=dict)
     steps: int = 0
     """Optimizer steps that were really made."""
+    regions: dict[str, str] = field(default_factory=dict)
+    """Devices for which autocast was entered, or asked for in vain, each with the first line."""
     announce: Callable[[Finding], None] = lambda _: None
     latest: Finding | None = None
     """The finding that came up last, whether it had come up before or not."""

@@ -37,18 +37,20 @@ def judge(
     gradients: GradientRange | None,
     activations: Sequence[ActivationRange],
     autocast: AutocastAudit | None,
-    low: str = "",
+    kept: str = "",
 ) -> PrecisionVerdict:
     """The verdict. A precision wins only where it is measurably faster; of several, the fastest, fp16 with a handicap.
 
     bf16 and TF32 need no scaler and no watching, so fp16 has to be faster than either by more than a tenth to be
     advised: the tool's own weighing. None is advised whose gradient or output is further from the exact one than zeros.
-    ``low`` names the dtypes of weights that are kept in fewer bits than float32: then there is no float32 to hold the
-    others against.
+    ``kept`` names the dtypes other than float32 that weights are kept in: then there is no float32 to hold the others
+    against.
     """
     faster = {row.name: row for row in timing if row.answer == "faster" and row.ratio is not None}
-    dtype = "cannot-tell" if low else _choose(faster, timing, activations, gradients)
-    why = f"the weights are kept in {low}, so no float32 was measured" if low else _undecided(timing)
+    dtype = "cannot-tell" if kept else _choose(faster, timing, activations, gradients)
+    why = f"the weights are kept in {kept}, so no float32 was measured" if kept else _undecided(timing)
+    # Autocast leaves float64 alone: its gradients were held against no range of fp16's.
+    reached = None if kept == "float64" else gradients
     scaler = _scaler(dtype, gradients)
     reasons = (*_timing_reasons(timing), *_range_reasons(gradients, activations))
     return PrecisionVerdict(
@@ -56,7 +58,7 @@ def judge(
         scaler=scaler,
         reasons=reasons,
         lines=(
-            _line_dtype(dtype, scaler, gradients, timing, why),
+            _line_dtype(dtype, scaler, reached, timing, why),
             _line_places(autocast, dtype),
             _line_gain(dtype, timing),
         ),
@@ -129,9 +131,10 @@ def _line_dtype(
         vanishing = f" In fp16 {lost} of the gradient would vanish at scale 1{_window_words(gradients)}."
         if _no_scale_is_good(gradients):
             over = format_frac(gradients.overflow_frac, digits=3)
-            vanishing = (
-                f" In fp16 {over} of the gradient overflows at scale 1, and no loss scale that was tried is good."
+            goes = (
+                f"{over} of the gradient overflows" if gradients.overflow_frac else f"{lost} of the gradient vanishes"
             )
+            vanishing = f" In fp16 {goes} at scale 1, and no loss scale that was tried is good."
     elif gradients is not None and gradients.scale_low is not None:
         lost = format_frac(gradients.zero_frac_cast, digits=3)
         window = _window_words(gradients)
@@ -160,8 +163,9 @@ def _by_range(gradients: GradientRange | None) -> str:
 
 
 def _no_scale_is_good(gradients: GradientRange) -> bool:
-    """Whether gradients overflow in fp16 at scale 1 and no scale tried is better: it is not the loss that is large."""
-    return gradients.scale_low is None and gradients.overflow_frac > 0 and not gradients.window_note
+    """Whether gradients overflow or vanish in fp16 at scale 1 and no scale tried is better: the loss is not why."""
+    vanishes = gradients.zero_frac is not None and gradients.zero_frac > gradients.loss_frac
+    return gradients.scale_low is None and (gradients.overflow_frac > 0 or vanishes) and not gradients.window_note
 
 
 def _window_words(gradients: GradientRange | None) -> str:

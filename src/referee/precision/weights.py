@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from referee.device.host import load_torch
 from referee.precision.subject import Subject
 from referee.records.finding import Finding
+from referee.units import format_frac
+
+_LOST_FRAC = 0.5
+"""From this share of lost updates on most of the training does not reach the weights, which is told."""
 
 
 def low_words(subject: Subject) -> str:
     """The dtypes of fewer bits than float32 that weights are kept in; empty where there are none."""
     torch = load_torch()
-    low = {p.dtype for p in subject.parameters()} & {torch.float16, torch.bfloat16}
-    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in low))
+    return _kept_in(subject, {torch.float16, torch.bfloat16})
+
+
+def other_words(subject: Subject) -> str:
+    """The dtypes other than float32 that weights are kept in, of fewer bits or of more; empty where there are none."""
+    torch = load_torch()
+    return low_words(subject) or _kept_in(subject, {torch.float64})
+
+
+def _kept_in(subject: Subject, dtypes: set[Any]) -> str:
+    kept = {p.dtype for p in subject.parameters()} & dtypes
+    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in kept))
 
 
 def spoiled_weights(subject: Subject) -> dict[str, int]:
@@ -32,16 +47,42 @@ def spoiled_tensor(subject: Subject) -> str:
     return next((str(tuple(t.shape)) for t in held if bool(t.isnan().any())), "")
 
 
-def low_weights(subject: Subject) -> Iterator[Finding]:
-    """Are the weights kept in fewer bits than float32? Then the side called float32 is the step as it is."""
+def low_weights(subject: Subject, lost_frac: float | None = None) -> Iterator[Finding]:
+    """Are the weights kept in fewer bits than float32? Then the side called float32 is the step as it is.
+
+    ``lost_frac``: the share of its updates that leave them as they were, where that is known.
+    """
     words = low_words(subject)
-    if words:
+    if not words:
+        return
+    lost = lost_frac is not None and lost_frac > _LOST_FRAC
+    told = f" {format_frac(lost_frac)} of the optimizer's updates are too small to change them." if lost else ""
+    mend = (
+        "Keep the weights in float32 and let autocast cast them (or keep a float32 copy that the optimizer updates): "
+        "small updates then add up."
+    )
+    yield Finding(
+        code="low-weights",
+        severity="warning",
+        message=f"Weights are kept in {words}, so what is called float32 here is the step as it stands.{told}",
+        evidence={"dtypes": words, "lost_updates_frac": lost_frac},
+        hint=mend if lost else "Build the model in float32 to compare precisions.",
+    )
+
+
+def wide_weights(subject: Subject) -> Iterator[Finding]:
+    """Are the weights kept in float64? Autocast leaves that alone."""
+    words = other_words(subject)
+    if words == "float64":
+        count = sum(p.dtype == load_torch().float64 for p in subject.parameters())
         yield Finding(
-            code="low-weights",
+            code="wide-weights",
             severity="warning",
-            message=f"Weights are kept in {words}, so what is called float32 here is the step as it stands.",
-            evidence={"dtypes": words},
-            hint="Build the model in float32 to compare precisions.",
+            message="Weights are kept in float64: autocast converts nothing of them, and what is called float32 here "
+            "computes in float64.",
+            evidence={"dtypes": words, "parameters": count},
+            hint="Make the model and its data float32 first (model.float(), x.float(); NumPy's own dtype is float64), "
+            "and ask again.",
         )
 
 
