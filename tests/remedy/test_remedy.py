@@ -177,6 +177,48 @@ def test_fixes_that_make_no_sense_say_why(tmp_path: Path) -> None:
     assert "fused-optimizer" not in reasons
 
 
+@pytest.mark.parametrize(
+    ("wants", "refused"), [("x", False), ("nothing", True), ("a model", False), ("an integer", False)]
+)
+def test_autograd_is_not_left_out_of_a_step_that_has_none(wants: str, refused: bool, tmp_path: Path) -> None:
+    body = f"""
+    def make():
+        x = torch.randn(8, 8, requires_grad={wants == "x"})
+        model = nn.Linear(8, 8) if {wants == "a model"} else nn.ReLU()
+        return lambda: model(x).argmax(1) if {wants == "an integer"} else model(x)
+    """
+    reasons = refusals(CATALOGUE, target_in(tmp_path, body), device=DEVICE)
+    for name in ("inference-mode", "no-grad", "freeze"):
+        assert (name in reasons and "no tape" in reasons[name].why_not) is refused
+
+
+def test_a_compiled_module_whose_compiled_forward_is_not_called_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+    def make():
+        model, x = torch.compile(nn.Linear(8, 8)), torch.randn(8, 8)
+        return lambda: model._orig_mod(x)
+    """
+    for frames, said in ((0, "nothing was compiled in its calls"), (1, "compiled already")):
+        monkeypatch.setattr(type(DEVICE), "counters", lambda _, frames=frames: {"compile.frames": frames})
+        reasons = refusals(CATALOGUE, target_in(tmp_path, body, file=f"t{frames}.py"), device=DEVICE)
+        assert said in reasons["compile"].why_not
+
+
+def test_a_fix_that_raises_in_the_users_code_says_where(tmp_path: Path) -> None:
+    body = """
+    def make():
+        convolution, x = nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8)
+        def step():
+            return convolution(x).view(2, -1)
+        return step
+    """
+    tried = try_fix("channels-last", target_in(tmp_path, body))
+    assert "view size is not compatible" in tried.why_not
+    assert tried.why_not.endswith("t.py:7")
+
+
 def test_a_wrapper_that_the_step_overrides_is_told_from_one_that_works(tmp_path: Path) -> None:
     inner = """
     def make():
@@ -218,6 +260,39 @@ def test_the_compilers_words_are_sorted() -> None:
         "recompiled: forward at t.py:11: self.k == 0",
         "CUDA graphs not used: mutated inputs (36 instances)",
     )
+
+
+def test_a_break_that_another_led_to_is_told_by_its_cause_and_by_what_it_names() -> None:
+    log = CompilerLog()
+    log.note(
+        "Graph break in user code at t.py:26\nGraph Break Reason: Failed to handle graph break gracefully. "
+        "Skipping the function and falling back to eager. Graph break encountered:\n\nDynamic shape operator\n"
+        "  Explanation: Operator `aten.nonzero.default`'s output shape depends on input Tensor data.\n  Hint: …"
+    )
+    assert log.words() == (
+        "graph break at t.py:26: Dynamic shape operator (aten.nonzero.default), and the whole function is left "
+        "uncompiled",
+    )
+
+
+def test_a_guard_on_what_a_decorated_step_closes_over_is_named_as_written() -> None:
+    cache: list[int] = []
+
+    @torch.no_grad()
+    def decode() -> int:
+        return len(cache)
+
+    log = CompilerLog(step=decode)
+    closure = f"__closure__[{decode.__code__.co_freevars.index('func')}].cell_contents.__closure__[0].cell_contents"
+    log.note(
+        "Recompiling function inner in /site/torch/_dynamo/external_utils.py:67\n    triggered by the following guard "
+        f"failure(s):\n    - 0/0: len(fn.{closure}) == 1"
+    )
+    (words,) = log.recompiles
+    assert words.startswith(f"decode at {__file__}:")
+    assert words.endswith(": len(cache) == 1")
+    log.note("Recompiling function inner in t.py:3\n    - 0/0: fn.__closure__[7].cell_contents == 1")
+    assert log.recompiles[-1] == "inner at t.py:3: fn.__closure__[7].cell_contents == 1"
 
 
 @pytest.mark.slow

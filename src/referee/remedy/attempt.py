@@ -30,7 +30,7 @@ from referee.remedy.predict import Machine, predict
 from referee.remedy.reference import hold_by_float64
 from referee.remedy.settling import settled_at, settling_words, spent_ns, timed
 from referee.target import Target
-from referee.target.errors import describe
+from referee.target.errors import describe, user_place
 from referee.units import NS_PER_MS
 
 Load = Callable[[], Target]
@@ -189,8 +189,8 @@ def _reason(error: BaseException) -> str:
     """The error in one line; errors of our own say it themselves."""
     if isinstance(error, RefereeError):
         return error.message
-    text = describe(error)
-    return " ".join(text.split())[:400]
+    text, place = describe(error), user_place(error.__traceback__, users_alone=True)
+    return " ".join(text.split())[:400] + (f" at {place}" if place else "")
 
 
 def _pair(load: Load, other: Load) -> tuple[Loaded, Loaded]:
@@ -228,7 +228,7 @@ def _apply_once(fix: Fix, load: Load, situation: Situation) -> _Applied:
     if fix.compiles:
         load_torch().compiler.reset()  # what an earlier try compiled would be found again, and cost nothing
     frames = device.counters().get("compile.frames")
-    with listening() if fix.compiles else nullcontext(CompilerLog()) as log:
+    with listening(own.step) if fix.compiles else nullcontext(CompilerLog()) as log:
         step = fix.apply(own, situation)
         check, outcomes, calls_ns = None, None, list[int]()
         called = timed(step, device, calls_ns) if fix.compiles else step

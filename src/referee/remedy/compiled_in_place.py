@@ -61,3 +61,14 @@ def own_code_words(situation: Situation) -> tuple[str, ...]:
         f"{', '.join(names)} is torch's own code, of which module.compile() compiles nothing: torch.compile(module), "
         "or a module of your own around it",
     )
+
+
+def compiled_words(situation: Situation) -> str:
+    """Why a step that holds something compiled is not compiled once more; whether any of it ran compiled at all."""
+    held = situation.seen.compiled
+    if held.startswith("torch.compile") and situation.device.counters().get("compile.frames") == 0:
+        return (
+            f"the step holds {held}, and nothing was compiled in its calls: it calls a method of the module, or the "
+            "module inside, and not the compiled forward. Compile what is called"
+        )
+    return f"the step is compiled already: {held}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 import sys
@@ -28,6 +29,8 @@ _BREAK = re.compile(r"user code at (?P<place>\S+:\d+)\s*\nGraph Break Reason: (?
 _RECOMPILE = re.compile(r"Recompiling function (?P<name>\S+) in (?P<place>\S+:\d+)")
 _GUARD = re.compile(r"^\s*-\s*\d+/\d+: (?P<guard>.*)$", re.M)
 _SKIPPED = re.compile(r"skipping cudagraphs due to (?P<reason>.*)", re.S | re.I)
+_WRAPPER = re.compile(r"torch/_dynamo/external_utils\.py:\d+$")
+"""Where torch compiles a function that one of its own decorators wraps."""
 _MOST = 5
 
 
@@ -38,6 +41,8 @@ class CompilerLog:
     breaks: list[str] = field(default_factory=list)
     recompiles: list[str] = field(default_factory=list)
     skipped_graphs: list[str] = field(default_factory=list)
+    step: object = None
+    """What is compiled, from which guards on what it closes over take their names."""
 
     def words(self) -> tuple[str, ...]:
         """The most telling lines."""
@@ -53,15 +58,49 @@ class CompilerLog:
         if found:
             lines = [line.strip() for line in found["reason"].splitlines() if line.strip()]
             # The first line says in which instruction, the second what could not be traced.
-            reason = lines[1] if len(lines) > 1 and lines[0].startswith("Encountered graph break") else lines[0]
-            _once(self.breaks, f"{found['place']}: {reason.rstrip('.')}")
+            led_to = len(lines) > 1 and lines[0].startswith(("Encountered graph break", "Failed to handle graph break"))
+            reason = lines[1] if led_to else lines[0]
+            left = ", and the whole function is left uncompiled" if "falling back to eager" in lines[0] else ""
+            _once(self.breaks, f"{found['place']}: {reason.rstrip('.')}{_explained(lines, reason)}{left}")
         found = _RECOMPILE.search(message)
         if found:
             guards = [_guard(text) for text in _GUARD.findall(message)]
-            _once(self.recompiles, f"{found['name']} at {found['place']}: {guards[0] if guards else 'no guard named'}")
+            guard = _by_names(guards[0], self.step) if guards else "no guard named"
+            _once(self.recompiles, f"{self._frame(found['name'], found['place'])}: {guard}")
         found = _SKIPPED.search(message)
         if found:
             _once(self.skipped_graphs, " ".join(found["reason"].split())[:300])
+
+    def _frame(self, name: str, place: str) -> str:
+        """The frame that is compiled again: the user's function where torch names its own wrapper of it."""
+        code = getattr(inspect.unwrap(self.step), "__code__", None) if callable(self.step) else None
+        if code is None or not _WRAPPER.search(place):
+            return f"{name} at {place}"
+        return f"{code.co_name} at {code.co_filename}:{code.co_firstlineno}"
+
+
+def _explained(lines: list[str], reason: str) -> str:
+    """The operator or function that torch's explanation names, where the reason does not."""
+    explanation = next((line for line in lines if line.startswith("Explanation:")), "")
+    named = re.search(r"`([\w.:]+)`", explanation)
+    return f" ({named[1]})" if named and named[1] not in reason else ""
+
+
+def _by_names(guard: str, step: object) -> str:
+    """The guard with the names of variables in place of closures of closures, where ``step`` is what torch calls fn."""
+
+    def name(found: re.Match[str]) -> str:
+        inner: Any = step
+        word = found[0]
+        try:
+            for place in re.findall(r"\[(\d+)\]", found[0]):
+                word = inner.__code__.co_freevars[int(place)]
+                inner = inner.__closure__[int(place)].cell_contents
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return found[0]
+        return word
+
+    return re.sub(r"\bfn(?:\.__closure__\[\d+\]\.cell_contents)+", name, guard)
 
 
 def _guard(text: str) -> str:
@@ -84,10 +123,10 @@ class _Listener(logging.Handler):
 
 
 @contextmanager
-def listening() -> Iterator[CompilerLog]:
-    """Listen to torch's compiler; nothing of it reaches standard error meanwhile."""
+def listening(step: object = None) -> Iterator[CompilerLog]:
+    """Listen to torch's compiler, which compiles ``step``; nothing of it reaches standard error meanwhile."""
     torch = load_torch()
-    log = CompilerLog()
+    log = CompilerLog(step=step)
     torch._logging.set_logs(graph_breaks=True, recompiles=True, perf_hints=True)
     root = logging.getLogger("torch")
     quiet = [(handler, handler.level) for handler in root.handlers]

@@ -71,6 +71,13 @@ class Situation:
         """The step runs backward (or calls an optimizer)."""
         return bool(self.seen.backward) or bool(self.loaded.held.optimizers)
 
+    @property
+    def may_record(self) -> bool:
+        """Operators of the step may record a tape: false only where all is seen and nothing wants a gradient."""
+        floating = any(spec.dtype.startswith(("float", "bfloat")) for spec in self.seen.outputs)
+        wanting = any(parameter.requires_grad for parameter in self.loaded.parameters())
+        return self.seen.requires_grad or wanting or not floating or self.seen.basis != "operators"
+
 
 def always(_: Situation) -> str:
     """Nothing speaks against trying it."""

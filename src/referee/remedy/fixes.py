@@ -10,7 +10,7 @@ from referee.device.graph_replay import capture_graph
 from referee.device.host import load_torch
 from referee.device.observe import observe
 from referee.errors import StepError
-from referee.remedy.compiled_in_place import compile_default, compile_reduce_overhead, own_code_words
+from referee.remedy.compiled_in_place import compile_default, compile_reduce_overhead, compiled_words, own_code_words
 from referee.remedy.content import kind_of
 from referee.remedy.fix import Fix, Loaded, Situation, Step
 from referee.remedy.layout import keep_layout, undoes_nothing, undone_words
@@ -69,14 +69,14 @@ def _only_inference(situation: Situation) -> str:
         return "the step trains, so it needs its tape"
     if situation.seen.basis == "operators" and situation.seen.grad_mode != "grad":
         return f"the step runs under {situation.seen.grad_mode} already"
-    return ""
+    return "" if situation.may_record else "nothing in it wants a gradient, so there is no tape to leave out"
 
 
 def _can_compile(situation: Situation) -> str:
     if situation.seen.output is None and not situation.trains and not situation.seen.mutated:
         return "the step returns nothing and writes to nothing, so a compiler leaves all of it out: return the output"
     if situation.seen.compiled != "no":
-        return f"the step is compiled already: {situation.seen.compiled}"
+        return compiled_words(situation)
     if situation.device_type not in ("cpu", "cuda", "xpu"):
         return f"the default compiler has no code for {situation.device_type}"
     return ""

@@ -113,6 +113,7 @@ def _proofs(report: RemedyReport) -> tuple[Block, ...]:
 def _words(fix: FixTried) -> tuple[str, ...]:
     replaced = f"measure it: {', '.join(fix.measure_it)} are computed by other code" if fix.measure_it else ""
     return (
+        fix.why_not if fix.answer == "cannot-tell" else "",
         f"Predicted from: {fix.predicted_basis}",
         replaced,
         _changed(fix.before, fix.after),

@@ -11,7 +11,7 @@ from referee.errors import RefereeError, StepError
 _OWN = str(Path(__file__).resolve().parents[1])
 _STANDARD_LIBRARY = str(Path(traceback.__file__).resolve().parent)
 _INSTALLED = ("site-packages", "dist-packages")
-_AUTOGRAD = (
+_TORCH = (
     (
         "backward through the graph a second time",
         "What one call keeps for the next (a hidden state, a sum) carries its graph: detach it there. To go back twice "
@@ -28,11 +28,29 @@ _AUTOGRAD = (
         "optimizer's step after the backward. torch.autograd.set_detect_anomaly(True) names the line.",
     ),
     (
+        "No inf checks were recorded for this optimizer",
+        "scaler.step finds no gradient at the optimizer's parameters: let scaler.scale(loss).backward() reach them, "
+        "and call zero_grad before it or after the step, not in between.",
+    ),
+    (
+        "No inf checks were recorded prior to update",
+        "Call scaler.update() only after scaler.step(optimizer): not in an iteration that only accumulates.",
+    ),
+    (
+        "unscale_() has already been called",
+        "Unscale once per step, after the last backward of those that are accumulated; scaler.update() ends the step.",
+    ),
+    (
+        "the same dtype",
+        "Bring both operands to one dtype (x.to(weight.dtype)), or compute them inside one autocast region; where it is"
+        " switched off, convert what comes from outside of it.",
+    ),
+    (
         "leaf Variable that requires grad",
         "Change parameters under torch.no_grad().",
     ),
 )
-"""What torch says of a graph that was used wrongly, and what mends it."""
+"""What torch says of a graph, a scaler or a dtype that was used wrongly, and what mends it."""
 
 _MESSAGE_LENGTH = 200
 """Longer messages (a compiler's whole log) are cut: the sentence should stay one."""
@@ -82,11 +100,14 @@ def describe(error: BaseException) -> str:
     return f"{kind}: {text}" if text else kind
 
 
-def user_place(trace: TracebackType | None) -> str:
-    """``train.py:17``: the innermost frame in the user's own code, else the innermost one in an installed library."""
+def user_place(trace: TracebackType | None, *, users_alone: bool = False) -> str:
+    """``train.py:17``: the innermost frame in the user's own code, else the innermost one in an installed library.
+
+    ``users_alone``: nothing in place of a frame of the user's.
+    """
     frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith((_OWN, "<frozen"))]
     users = [frame for frame in frames if not _is_installed(frame.filename)]
-    chosen = users or frames
+    chosen = users or ([] if users_alone else frames)
     return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else ""
 
 
@@ -108,6 +129,6 @@ def _mend(error: BaseException) -> str:
         return "A step is called thousands of times: let it begin again when its data end."
     if isinstance(error, ModuleNotFoundError):
         return f"Install what provides the module {error.name}, in this Python's environment."
-    if isinstance(error, RuntimeError):
-        return next((mend for said, mend in _AUTOGRAD if said in str(error)), "")
+    if isinstance(error, (RuntimeError, AssertionError)):
+        return next((mend for said, mend in _TORCH if said in str(error)), "")
     return ""
