@@ -210,3 +210,20 @@ def test_the_null_experiment_says_which_points_it_cannot_rely_on() -> None:
     verdict = judge_cpu(replace(made, points=(limited, *rest)), at=1)
     share = next(e for e in verdict.evidence if "share that does not grow" in e.name)
     assert share.so.endswith("; 1 of 8 points limited (disturbed)")
+
+
+def test_a_step_that_stands_in_its_loader_is_not_called_overhead() -> None:
+    """Workers that are started anew in each step take most of it: no compiler and no larger batch helps."""
+    builder = TraceBuilder()
+    for number in range(3):
+        begin = number * 1_000_000
+        builder.step(number, begin, 990_000).loader(begin + 10_000, 800_000, workers=True)
+        builder.op("aten::mm", begin + 820_000, 100_000)
+    trace = diagnose(builder.build())
+    told = next(e for e in trace.verdict.evidence if "data loader" in e.name)
+    assert told.value == pytest.approx(0.808, abs=0.001)
+    judged = judge_live(measured(1_000_000.0), sweep=summed(800_000, 10_000), trace=trace, at=8)
+    assert judged.verdict.regime == "mixed"
+    assert (judged.verdict.undecided_because or "").startswith("loader: 80.8 %")
+    assert judged.remedies[0].attacks == "the data loader"
+    assert judged.remedies[0].high_ns == pytest.approx(808_000, rel=0.001)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from referee.analysis.diagnose import diagnose
 from referee.analysis.steps import lead_findings
 from referee.analysis.study import Study
 from referee.trace.builder import TraceBuilder
@@ -38,9 +41,28 @@ def test_a_step_without_device_work_is_all_lead() -> None:
 
 
 def test_a_long_lead_is_a_finding() -> None:
-    (finding,) = lead_findings(Study(two_steps().build()).steps)
+    study = Study(two_steps().build())
+    (finding,) = lead_findings(study.trace, study.works, study.steps)
     assert finding.code == "long-lead"
     assert finding.evidence["lead_idle_ns"] == 30 * US
+
+
+@pytest.mark.parametrize(("loader_us", "severity"), [(9_000, "warning"), (500, "info")])
+def test_a_lead_before_the_window_is_no_share_of_it_and_is_named(loader_us: int, severity: str) -> None:
+    """The workers of a loader start as an epoch begins: the device has nothing for longer than it then computes."""
+    builder = TraceBuilder().loader(0, loader_us * US, workers=True)
+    for step in range(4):
+        begin = (loader_us + 1) * step // 4 if step == 0 else loader_us + 1 + step * 1_000
+        launch = loader_us + 1 + step * 1_000
+        builder.step(step, begin * US, (launch + 1_000 - begin) * US)
+        builder.launch("cudaLaunchKernel", launch * US, 5 * US, correlation=step + 1)
+        builder.kernel("mm", (launch + 8) * US, 950 * US, correlation=step + 1)
+    report = diagnose(builder.build())
+    assert report.verdict.regime == "compute-bound"
+    (finding,) = [f for f in report.findings if f.code == "long-lead"]
+    assert "of it in the data loader" in finding.message
+    assert finding.severity == severity
+    assert ("persistent_workers" in finding.hint) == (severity == "warning")
 
 
 def test_unlinked_rows_belong_to_no_step() -> None:

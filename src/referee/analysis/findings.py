@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from referee.analysis.asking import asking_findings
 from referee.analysis.late_rows import lag_ns
 from referee.analysis.regime import rows_are_late, what_is_missing
 from referee.analysis.steps import lead_findings
@@ -27,6 +28,7 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
     return (
         *study.trace.findings,
         *_missing(study),
+        *asking_findings(study),
         *_stray(study),
         *_blocking_launches(study),
         *_calls_without_rows(study),
@@ -34,7 +36,7 @@ def trace_findings(study: Study) -> tuple[Finding, ...]:
         *_unseen(study),
         *_late(study),
         *_unmatched_backward(study),
-        *lead_findings(study.steps),
+        *lead_findings(study.trace, study.works, study.steps),
         *_left_out(study),
     )
 

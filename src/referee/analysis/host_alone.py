@@ -6,16 +6,18 @@ No regime follows: what does not grow with the batch is overhead, and one trace 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from referee.analysis.regime import NAMES_FRAC
 from referee.analysis.study import Study
 from referee.records.finding import Scalar
+from referee.records.trace_report import StepPartition
 from referee.records.verdict import Evidence
 from referee.trace.columns import Kind, Trace
 from referee.trace.totals import top_rows
-from referee.units import format_count, format_ns
+from referee.units import format_count, format_frac, format_ns
 
 BARE = frozenset({"aten::as_strided", "aten::view", "aten::alias", "aten::_reshape_alias", "aten::_unsafe_view"})
 """Operators that compute nothing and call no other: what they take is what calling an operator costs at least."""
@@ -26,7 +28,7 @@ def host_evidence(study: Study) -> tuple[Evidence, ...]:
     """Per-op overhead against all time in operators, and threads inside operators against the cores."""
     if not study.totals.ops:
         return ()
-    return (_overhead(study), _threads(study))
+    return (*_loader(study), _overhead(study), _threads(study))
 
 
 def bare_cost_ns(trace: Trace) -> float | None:
@@ -59,6 +61,32 @@ def threads_and_cores(chip: Mapping[str, Scalar]) -> tuple[int, int] | None:
         return None
     bounds = [[int(bound) for bound in part.split("-")] for part in listed.split(",")]
     return threads, sum(part[-1] - part[0] + 1 for part in bounds)
+
+
+def loader_frac(steps: Sequence[StepPartition]) -> float | None:
+    """The share of the steps in which the loop stood in the data loader; ``None`` without steps."""
+    length_ns = sum(step.length_ns for step in steps)
+    return sum(step.loader_ns for step in steps) / length_ns if length_ns else None
+
+
+def _loader(study: Study) -> tuple[Evidence, ...]:
+    """Where the steps went beside operators, if a good part of it did: a loader's workers are no operators."""
+    steps = study.partition
+    frac, length_ns = loader_frac(steps), sum(step.length_ns for step in steps)
+    inside = sum(step.cpu_ns for step in steps)
+    rest = sum(step.other_ns for step in steps)
+    if frac is None or not frac:
+        return ()
+    return (
+        Evidence(
+            name="host: share of the steps in the data loader",
+            value=frac,
+            unit="frac",
+            threshold=format_frac(NAMES_FRAC),
+            so=f"{format_frac(inside / length_ns)} inside operators, {format_frac(rest / length_ns)} in neither: "
+            "Python, and what nobody records",
+        ),
+    )
 
 
 def _overhead(study: Study) -> Evidence:

@@ -82,12 +82,17 @@ def _how_to_stop(sites: tuple[SyncSite, ...]) -> list[str]:
     return hows or [_READS, _SHAPES]
 
 
+def how_not_to_ask(operator: str) -> str:
+    """What to change where this operator asks the device for a value; empty where nothing is known of it."""
+    return next((how for pattern, how in _KINDS_OF_WAIT if pattern.search(operator)), "")
+
+
 def _kind_of_wait(site: SyncSite) -> str:
     """The words for one place; empty where nothing about it is known."""
     who = site.owner.operator
     if who is None and WAITS.search(site.call):
         return _EXPLICIT
-    return next((how for pattern, how in _KINDS_OF_WAIT if pattern.search(who or site.call)), "")
+    return how_not_to_ask(who or site.call)
 
 
 def _warm_first(study: Study, steps: int) -> Iterator[Remedy]:

@@ -8,7 +8,8 @@ from math import log
 from typing import Protocol
 
 from referee.analysis.cpu import judge_cpu
-from referee.analysis.host_alone import threads_and_cores
+from referee.analysis.host_alone import loader_frac, threads_and_cores
+from referee.analysis.regime import NAMES_FRAC
 from referee.records.finding import Finding
 from referee.records.measurement import Measurement, Sweep
 from referee.records.trace_report import TraceReport
@@ -67,9 +68,10 @@ def judge_live(
     if measurement.clocks.enqueue_ns is not None:
         verdict = _asynchronous(verdict, measurement)
     verdict = _waiting(verdict, measurement)
-    return Judged(
-        verdict=verdict, remedies=live_remedies(verdict, measurement, sweep=sweep, at=at, seen=seen), findings=findings
-    )
+    loader = 0.0 if trace is None else loader_frac(trace.partition) or 0.0
+    verdict = _loading(verdict, loader)
+    remedies = live_remedies(verdict, measurement, sweep=sweep, at=at, seen=seen)
+    return Judged(verdict=verdict, remedies=(*_loader_remedies(measurement, loader), *remedies), findings=findings)
 
 
 def _waited_frac(measurement: Measurement) -> float:
@@ -93,6 +95,37 @@ def _waiting(verdict: Verdict, measurement: Measurement) -> Verdict:
         so="the step sleeps, or waits for input, a lock or another process",
     )
     return replace(verdict, regime="mixed", evidence=(evidence, *verdict.evidence), undecided_because=because)
+
+
+def _loading(verdict: Verdict, loader: float) -> Verdict:
+    """A step that stands in its data loader is neither overhead nor arithmetic either."""
+    if loader < NAMES_FRAC:
+        return verdict
+    evidence = Evidence(
+        name="share of the recorded steps in the data loader",
+        value=loader,
+        unit="frac",
+        threshold=f"{NAMES_FRAC}, from which on it is a loss of its own",
+        so="what the loader takes, neither a compiler nor a larger batch takes away",
+    )
+    because = f"loader: {format_frac(loader)} of the recorded steps pass in the data loader"
+    return replace(verdict, regime="mixed", evidence=(evidence, *verdict.evidence), undecided_because=because)
+
+
+def _loader_remedies(measurement: Measurement, loader: float) -> Sequence[Remedy]:
+    if loader < NAMES_FRAC:
+        return ()
+    return (
+        Remedy(
+            name="Load the next batch while this one is computed",
+            attacks="the data loader",
+            how="DataLoader(…, num_workers=4, persistent_workers=True, prefetch_factor=4), iterated once and not anew "
+            "in each step",
+            low_ns=0.0,
+            high_ns=loader * measurement.median_ns if measurement.median_ns else None,
+            basis="the share of the recorded steps in the data loader",
+        ),
+    )
 
 
 def _check_repeat(measurement: Measurement, sweep: Sweep, *, at: float | None) -> tuple[Finding, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from referee.analysis.hosts import SILENT_NS, observe_host
 from referee.graph.work import Work
 from referee.records.finding import Finding
 from referee.records.trace_report import StepReport
@@ -13,7 +14,10 @@ from referee.trace.columns import IntColumn, Kind, Trace
 from referee.trace.intervals import IntervalSet, measure, overlap_ns, union
 from referee.trace.steps import step_of
 from referee.trace.totals import kernels_per_step
+from referee.units import format_ns
 
+OUTSIDE_FRAC = 0.24
+"""A lead outside the window of this share of it would name a regime inside."""
 LONG_LEAD_FRAC = 0.20
 """A host lead of this share of a step makes shares of the step misleading: a trace 99 % busy over its window was 41 %
 busy over its only step."""
@@ -89,20 +93,53 @@ def _ends(start_ns: IntColumn, end_ns: IntColumn, busy: IntervalSet) -> tuple[In
     return lead_ns, tail_ns
 
 
-def lead_findings(steps: Sequence[StepReport]) -> tuple[Finding, ...]:
-    """Say so where a step begins with a long stretch in which the device has nothing."""
-    leads = [(step.lead_idle_ns / step.wall_ns, step) for step in steps if step.wall_ns > 0 and step.busy_in_step_ns]
-    long = [(frac, step) for frac, step in leads if frac >= LONG_LEAD_FRAC]
+def lead_findings(trace: Trace, works: Sequence[Work], steps: Sequence[StepReport]) -> tuple[Finding, ...]:
+    """Say so where a step begins with a long stretch in which the device has nothing, and what the host does there.
+
+    A lead before the first device row of all is outside the window: if it is long against that, no share shows it.
+    """
+    leads = [
+        (report.lead_idle_ns / report.wall_ns, report, step.start_ns)
+        for report, step in zip(steps, trace.steps, strict=True)
+        if report.wall_ns > 0 and report.busy_in_step_ns
+    ]
+    long = [lead for lead in leads if lead[0] >= LONG_LEAD_FRAC]
     if not long:
         return ()
-    frac, worst = max(long, key=lambda pair: pair[0])
+    frac, worst, start_ns = max(long, key=lambda lead: lead[0])
+    busy = _together(works)
+    begin_ns, end_ns = int(busy[0][0]), int(busy[1][-1])
+    before = max(long, key=lambda lead: min(lead[2] + lead[1].lead_idle_ns, begin_ns) - lead[2])
+    outside_ns = min(before[2] + before[1].lead_idle_ns, begin_ns) - before[2]
+    unseen = outside_ns >= OUTSIDE_FRAC * (end_ns - begin_ns)
+    if unseen:
+        frac, worst, start_ns = before
     return (
         Finding(
             code="long-lead",
-            severity="info",
+            severity="warning" if unseen else "info",
             message=f"{len(long)} of {len(steps)} steps begin with the device idle for at least "
-            f"{LONG_LEAD_FRAC:.0%} of the step; the longest lead is {frac:.0%} of {worst.name}.",
+            f"{LONG_LEAD_FRAC:.0%} of the step; the longest lead is {frac:.0%} of {worst.name}, "
+            f"{format_ns(worst.lead_idle_ns)}{_in_what(trace, start_ns, worst.lead_idle_ns)}.",
             evidence={"steps": len(long), "lead_idle_ns": worst.lead_idle_ns, "wall_ns": worst.wall_ns},
-            hint="Shares of the window, from the first device row to the last, are the ones to go by.",
+            hint="It lies before the first device row, so no share of the window holds it. What is paid once (loader "
+            "workers that start, persistent_workers=True keeps them; compilation) belongs in a warm-up step; what each "
+            "step pays shows in a recording of several."
+            if unseen
+            else "Shares of the window, from the first device row to the last, are the ones to go by.",
         ),
     )
+
+
+def _in_what(trace: Trace, start_ns: int, length_ns: int) -> str:
+    """What the host does for most of a lead, in words; nothing where no row says so."""
+    host = observe_host(trace, silent=length_ns >= SILENT_NS)
+    spans = {
+        "the data loader": host.loader,
+        "allocations that reach the driver": host.allocator,
+        "first-time work": host.one_off,
+    }
+    begin, end = np.array([start_ns]), np.array([start_ns + length_ns])
+    took_ns = {words: int(overlap_ns(begin, end, within=span)[0]) for words, span in spans.items()}
+    words, ns = max(took_ns.items(), key=lambda item: item[1])
+    return f", {format_ns(ns)} of it in {words}" if 2 * ns >= length_ns > 0 else ""

@@ -15,6 +15,7 @@ from referee.analysis.lead import charge_latency, charge_waits, most_owed_ns
 from referee.analysis.losses import price_losses
 from referee.analysis.occupancy import with_shapes
 from referee.analysis.owners import sync_sites
+from referee.analysis.partition import partition_steps
 from referee.analysis.queue import queue_delay
 from referee.analysis.regime import decide_by_shares, is_settled, rows_are_late, what_is_missing
 from referee.analysis.roofline import Roofline, roofline
@@ -33,6 +34,7 @@ from referee.records.trace_report import (
     Law,
     Losses,
     QueueDelay,
+    StepPartition,
     StepReport,
     Timeline,
     TopKernel,
@@ -156,6 +158,11 @@ class Study:
             decided=what_is_missing(self.trace, self.totals) is None and not rows_are_late(self.shares),
             allocator_recurs=self.shares.allocator_recurs,
         )
+
+    @cached_property
+    def partition(self) -> tuple[StepPartition, ...]:
+        """What was going on in each step."""
+        return partition_steps(self.trace, self.works)
 
     @cached_property
     def utilisation(self) -> Utilisation:

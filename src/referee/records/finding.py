@@ -155,6 +155,7 @@ CODES: dict[str, str] = {
     "ranks-differ": "the ranks of one job are not in one regime",
     "ranks-missing": "not all ranks of the job are here",
     "ranks-wait": "a rank waits for another in most collectives",
+    "would-wait": "on a device the host would wait in operators that hand a value or a shape to Python",
     "long-lead": "the step has a long host lead before its first device row",
     "negative-duration": "rows have negative durations",
     "duplicate-correlation": "several launches share one correlation id",
