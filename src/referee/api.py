@@ -118,9 +118,12 @@ def compare(
     from referee.bench.compare import compare as compare_candidates
     from referee.device.state import kept_state
 
-    named = [c if isinstance(c, tuple) else (name_of(c), c) for c in candidates]
-    for name, f in named:
-        require_callable(f, what=f"The candidate {name}")
+    if not isinstance(args, (tuple, list)):
+        raise OptionError(
+            f"args is a {type(args).__name__}, and not a tuple of arguments.", hint="Write args=(x,) for one."
+        )
+    ignoring = (ignoring,) if isinstance(ignoring, str) else ignoring
+    named = [_named(candidate) for candidate in candidates]
     if len({name for name, _ in named}) < len(named):
         named = [(f"{name} #{number + 1}", f) for number, (name, f) in enumerate(named)]
     if len(named) < 2:
@@ -134,6 +137,23 @@ def compare(
             ignoring=(*COMPARED, *(ignoring or ())),
             progress=progress,
         )
+
+
+def _named(candidate: object) -> tuple[str, Callable[..., object]]:
+    """A candidate with its name, which it brings or has by itself."""
+    if isinstance(candidate, (list, dict)):
+        raise OptionError(
+            f"A candidate is a callable, or a pair of a name and a callable, not a {type(candidate).__name__}.",
+            hint='Write them one after the other: referee.compare(("a", f), ("b", g)).',
+        )
+    if isinstance(candidate, tuple):
+        if len(candidate) != 2 or not isinstance(candidate[0], str):
+            raise OptionError('A named candidate is a pair of a name and a callable: ("mine", f).')
+        name, f = candidate
+    else:
+        name, f = name_of(candidate), candidate  # type: ignore[arg-type]  # what it is shows next
+    require_callable(f, what=f"The candidate {name}")
+    return name, f
 
 
 def sweep(
@@ -160,6 +180,11 @@ def sweep(
     chosen = list(values)
     if not chosen:
         raise OptionError("A sweep needs at least one value.", hint="Give for example values=[1, 2, 4, 8].")
+    if items_per_call is not None and not callable(items_per_call):
+        raise OptionError(
+            f"items_per_call is a {type(items_per_call).__name__}: it says how many items a call has at a value.",
+            hint="Write for example items_per_call=lambda batch: 128 * batch.",
+        )
     with with_threads(threads), kept_state():
         maker = Maker(make, chosen, device=device)
 
@@ -198,6 +223,11 @@ def sweep_grid(
     """
     from referee.bench.grid import sweep_grid as sweep_each
 
+    if not isinstance(others, Mapping):
+        raise OptionError(
+            f"others is a {type(others).__name__}, and not a mapping of names to values.",
+            hint='Write for example others={"length": [128, 256]}.',
+        )
     chosen = list(values)
 
     def one(fixed: Mapping[str, Any], name: str) -> Sweep:
@@ -236,9 +266,16 @@ def shapes(
     from referee.bench.shapes import Shape, measure_shapes
     from referee.device.state import kept_state
 
+    if not isinstance(labels, (Mapping, Sequence)):
+        raise OptionError(
+            f"The shapes are a {type(labels).__name__}, and not a list of shapes or a mapping of labels to them.",
+            hint="Write for example [(8, 128), (8, 512)].",
+        )
     by_label = dict(labels) if isinstance(labels, Mapping) else {str(shape): shape for shape in labels}
     if not by_label:
         raise OptionError("A set of shapes needs at least one.")
+    if len(by_label) < len(labels):
+        raise OptionError("A shape is listed twice.", hint="How often it comes is for shares={label: weight} to say.")
     weights = shares or {}
     unknown = [label for label in weights if label not in by_label]
     if unknown:
@@ -259,24 +296,33 @@ def shapes(
 
 
 def verify(
-    saved: Measurement | str | os.PathLike[str],
+    saved: Measurement | Sweep | str | os.PathLike[str],
     f: Callable[..., object],
     *args: Any,
     kwargs: Mapping[str, Any] | None = None,
+    at: Any = None,
     device: str | None = None,
     tolerance_frac: float | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Verification:
     """Does the saved measurement hold here, for ``f(*args, **kwargs)``?
 
-    Measured again by the saved plan, with as many threads and in the same cache state.
+    ``saved`` is a record or the file of one; of a sweep, ``at`` names the value whose point is meant. Measured again by
+    the saved plan, with as many threads and in the same cache state.
     """
-    from referee.bench.verify import TOLERANCE_FRAC, cache_of, plan_of, threads_of
+    from referee.bench.verify import TOLERANCE_FRAC, cache_of, check_tolerance, plan_of, saved_measurement, threads_of
     from referee.bench.verify import verify as hold_against
 
-    record = saved if isinstance(saved, Measurement) else load(saved)
-    if not isinstance(record, Measurement):
-        raise OptionError(f"Only a measurement can be verified, not a {record.schema}.")
+    require_callable(f, what="What is to be measured again")
+    tolerance_frac = TOLERANCE_FRAC if tolerance_frac is None else tolerance_frac
+    check_tolerance(tolerance_frac)
+    is_path = isinstance(saved, (str, os.PathLike))
+    record = saved_measurement(
+        load(saved) if isinstance(saved, (str, os.PathLike)) else saved,
+        path=str(saved) if is_path else "What was saved",
+        at=None if at is None else str(at),
+        option="at=",
+    )
     again = bench(
         f,
         *args,
@@ -289,4 +335,4 @@ def verify(
         name=record.name,
         progress=progress,
     )
-    return hold_against(record, again, tolerance_frac=TOLERANCE_FRAC if tolerance_frac is None else tolerance_frac)
+    return hold_against(record, again, tolerance_frac=tolerance_frac)

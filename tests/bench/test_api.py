@@ -430,6 +430,63 @@ def test_arguments_whose_copying_raises_anything_are_not_copied() -> None:
     assert referee.bench(lambda _, x: x + 1, Single(), x, budget=SHORT).blocks > 0
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda x: referee.compare([torch.neg, torch.abs], args=(x,)), "one after the other"),
+        (lambda x: referee.compare({"a": torch.neg, "b": torch.abs}, args=(x,)), "one after the other"),
+        (lambda x: referee.compare(("a", torch.neg, 1), ("b", torch.abs), args=(x,)), "a pair of a name"),
+        (lambda x: referee.compare((torch.neg, "a"), (torch.abs, "b"), args=(x,)), "a pair of a name"),
+        (lambda x: referee.compare(torch.neg, torch.abs, args=x), r"args=\(x,\)"),
+        (lambda x: referee.sweep(lambda n: lambda: x * n, parameter="n", values=[1, float("inf")]), "have an end"),
+        (lambda x: referee.sweep(lambda n: lambda: x * n, parameter="n", values=[1, float("nan")]), "have an end"),
+        (lambda x: referee.sweep(lambda n: lambda: x * n, parameter="n", values=[1, 1.0]), "distinct"),
+        (lambda x: referee.sweep(lambda n: lambda: x, parameter="n", values=[1], items_per_call=7), "lambda batch"),
+        (lambda x: referee.sweep(lambda n: lambda: x, parameter="n", values=[1], price_per_hour="3"), "a number"),
+        (lambda x: referee.sweep(lambda n: lambda: x, parameter="n", values=[1, 2], served="2"), "n=2 is to be served"),
+        (lambda x: referee.sweep_grid(lambda n: lambda: x, parameter="n", values=[1], others=["m"]), "a mapping"),
+        (lambda x: referee.shapes(lambda n: lambda: x, 8), "a list of shapes"),
+        (lambda x: referee.shapes(lambda n: lambda: x, [8, 8]), "listed twice"),
+        (lambda x: referee.verify(torch.neg, torch.neg, x), "can be verified"),
+        (lambda x: referee.verify("none.json", x), "What is to be measured again is a Tensor"),
+        (lambda x: referee.verify("none.json", torch.neg, x, tolerance_frac=-0.1), "between 0 and 100"),
+    ],
+)
+def test_what_is_handed_over_wrongly_is_told_in_one_sentence(call: Callable[[Any], object], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        call(torch.randn(4))
+
+
+def test_one_provenance_key_may_be_named_without_a_list() -> None:
+    x = torch.randn(4)
+    found = referee.compare(torch.neg, lambda x: torch.neg(x.double()), args=(x,), ignoring="dtype", budget=SHORT)
+    assert "not-comparable" not in {f.code for f in found.findings}
+
+
+def test_a_point_of_a_sweep_is_verified_by_its_value(tmp_path: Path) -> None:
+    def make(rows: int) -> Callable[[], Any]:
+        x = torch.randn(rows, 8)
+        return lambda: x @ x.T
+
+    saved = referee.sweep(make, parameter="rows", values=[2, 64], budget=SHORT)
+    referee.save(saved, tmp_path / "sweep.json")
+    for record in (saved, tmp_path / "sweep.json"):
+        found = referee.verify(record, make(64), at=64)
+        assert found.saved == saved.points[1].measurement
+        assert found.answer != "not-comparable"
+        with pytest.raises(OptionError, match="Name one: at=2 or at=64"):
+            referee.verify(record, make(64))
+    with pytest.raises(OptionError, match="at names a point of a sweep, and What was saved"):
+        referee.verify(saved.points[0].measurement, make(2), at=2)
+
+
+def test_what_a_step_makes_of_a_parameter_itself_is_work() -> None:
+    """Inputs made inside the step are not seen to enter it, and a sum has one shape at every size."""
+    for step in (lambda n: lambda: torch.ones(n) * 2, lambda n: lambda: torch.ones(n).sum()):
+        found = referee.sweep(step, parameter="n", values=[1, 2], budget=SHORT)
+        assert "parameter-unused" not in {f.code for f in found.findings}
+
+
 def test_a_function_that_comes_back_uncalled_is_told_to_be_one() -> None:
     x = torch.randn(4)
     for made in (lambda: lambda: x + 1, lambda: functools.partial(torch.neg, x)):

@@ -376,6 +376,7 @@ def test_env_lists_devices(capsys: pytest.CaptureFixture[str]) -> None:
         (["sweep", "{t}:linear", "--plot", "x.gif"], 2, ".svg"),
         (["compare", "{t}:linear"], 2, "two targets"),
         (["compare", "{t}:linear", "--vary", "width"], 2, "NAME=A,B"),
+        (["compare", "{t}:linear", "--vary", "width=8,8"], 2, "distinct"),
         (["profile", "{t}:linear", "--active", "0"], 2, "nothing would be recorded"),
         (["profile", "{t}:linear", "--iterations", "2"], 2, "iteration 3"),
         (["verify", "{t}"], 2, "not JSON"),

@@ -8,7 +8,7 @@ import pytest
 
 from referee.bench.plan import Plan
 from referee.bench.sweep import Built, sweep
-from referee.cli.verify import saved_measurement
+from referee.bench.verify import saved_measurement
 from referee.device.fake import FakeSync
 from referee.errors import OptionError
 from referee.records.measurement import Sweep

@@ -142,17 +142,22 @@ def _check(
     """Do the values make a sweep, and are they numbers? Raises :class:`~referee.errors.OptionError` where not."""
     if not values:
         raise OptionError("A sweep needs at least one value.", hint="Give for example --values 1,2,4,8.")
-    if price_per_hour is not None and not 0 < price_per_hour < inf:
-        raise OptionError("A price per hour must be above zero.")
+    if price_per_hour is not None and not _is_amount(price_per_hour):
+        raise OptionError("A price per hour must be a number above zero.")
     numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in values)
-    if len({str(value) for value in values}) < len(values) or (numbers and min(values) <= 0):
-        raise OptionError(f"The values of {parameter} must be distinct and above zero.")
+    own = [value if numbers else str(value) for value in values]
+    if len(set(own)) < len(own) or (numbers and not all(_is_amount(value) for value in values)):
+        raise OptionError(f"The values of {parameter} must be distinct and above zero, and have an end.")
     if served is not None and (not numbers or served not in values):
         raise OptionError(
-            f"{parameter}={served:g} is to be served, but it is not among the values that are measured.",
+            f"{parameter}={served} is to be served, but it is not among the values that are measured.",
             hint="Add it to the values.",
         )
     return numbers
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, Real) and 0 < float(value) < inf
 
 
 def priced(point: SweepPoint, *, price_per_hour: float | None) -> SweepPoint:
@@ -287,7 +292,10 @@ def _work(built: Built) -> object:
     """What a call was seen to read and to run; ``None`` where that could not be watched."""
     seen = built.observation
     ops: Mapping[str, int] = getattr(seen, "ops", {})
-    return None if seen is None or not ops else (seen.dtype, tuple(seen.shapes), tuple(sorted(ops.items())))
+    if seen is None or not ops:
+        return None
+    amount = getattr(seen, "elements", 0), tuple(getattr(seen, "outputs", ()))
+    return (seen.dtype, tuple(seen.shapes), *amount, tuple(sorted(ops.items())))
 
 
 def _unused(points: Sequence[SweepPoint], works: Sequence[object], *, parameter: str) -> tuple[Finding, ...]:

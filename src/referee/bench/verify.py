@@ -10,9 +10,10 @@ from typing import Literal
 from referee.bench.core_clock import clock_ratio, ratio_at_one_clock
 from referee.bench.follows import broken_figures
 from referee.bench.plan import MOST_BUDGET_NS, Plan
-from referee.errors import UserError
+from referee.errors import OptionError, UserError
+from referee.records.check import Check
 from referee.records.finding import fatal
-from referee.records.measurement import Measurement
+from referee.records.measurement import Measurement, Sweep
 from referee.records.provenance import NOT_READ, Difference, Provenance, check_keys, differences
 from referee.records.verify import Verification, VerifyAnswer
 from referee.units import format_frac
@@ -28,6 +29,52 @@ _SAME_CLOCK_FRAC = 0.01
 
 FAR_FACTOR = 3.0
 """A ratio whose interval lies this many tolerances away is not reproduced even where the rerun was disturbed."""
+
+
+def saved_measurement(record: object, *, path: str, at: str | None, option: str = "--at ") -> Measurement:
+    """The measurement in a record: its own, that of a check, or that of the point ``at`` of a sweep.
+
+    ``option`` is how a point is named where this was asked. Raises :class:`~referee.errors.OptionError` for any other
+    record, and for a point that the sweep does not have.
+    """
+    if isinstance(record, Sweep):
+        return _point(record, path=path, at=at, option=option)
+    kind = getattr(record, "schema", None) or type(record).__name__
+    if at is not None:
+        raise OptionError(f"{option.rstrip(' =')} names a point of a sweep, and {path} is a {kind}.")
+    if isinstance(record, Check):
+        return record.measurement
+    if isinstance(record, Measurement):
+        return record
+    raise OptionError(
+        f"{path} is a {kind}; a measurement, a check, or a point of a sweep can be verified.",
+        hint="Run the command that wrote it once more, and lay the two side by side.",
+    )
+
+
+def _point(sweep: Sweep, *, path: str, at: str | None, option: str) -> Measurement:
+    points = {point.label or f"{point.value:.15g}": point for point in sweep.points}
+    numbered = {point.value: point for point in points.values() if not point.label}
+    found = points.get(at or "") or numbered.get(_number(at))
+    if found is None:
+        has = f"has no point {at}" if at is not None else "holds several measurements"
+        hint = f"Name one: {' or '.join(option + point for point in points)}." if points else ""
+        raise OptionError(f"{path}, a sweep over {sweep.parameter}, {has}.", hint=hint)
+    return found.measurement
+
+
+def _number(text: str | None) -> float:
+    """The number that ``text`` writes, however it does; one that is like no other where it writes none."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def check_tolerance(tolerance_frac: float) -> None:
+    """Can the ratio be held against this? Raises :class:`~referee.errors.OptionError` where not."""
+    if not 0 < tolerance_frac < 1:
+        raise OptionError("The tolerance must lie between 0 and 100 percent.")
 
 
 def plan_of(saved: Measurement, *, plan: Plan | None = None) -> Plan:
@@ -117,6 +164,7 @@ def verify(
     :class:`~referee.errors.OptionError` for a key in ``ignoring`` that provenance does not know.
     """
     check_keys(ignoring)
+    check_tolerance(tolerance_frac)
     differing = tuple(
         d for d in differences(saved.provenance, again.provenance, ignoring=ignoring) if NOT_READ not in (d.a, d.b)
     )

@@ -209,6 +209,10 @@ def parse_vary(text: str) -> tuple[str, Sequence[str]]:
         raise OptionError(
             f"--vary {text}: this is not NAME=A,B.", hint="Write for example --vary dtype=float32,bfloat16."
         )
+    if len(set(parts)) < len(parts):
+        raise OptionError(
+            f"--vary {text}: the values must be distinct.", hint="To compare a target with itself name it twice."
+        )
     return name, parts
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from referee.cli.live import add_layout_argument, check_layout, measure_target, meet, parse_duration, require_torch
 from referee.cli.output import add_output_arguments, check_output_arguments, deliver
 from referee.cli.progress import Progress
-from referee.errors import CannotTell, OptionError, TargetError
+from referee.errors import CannotTell, TargetError
 
 if TYPE_CHECKING:
-    from referee.records.measurement import Measurement, Sweep
-    from referee.records.schema import Record
+    from referee.records.measurement import Measurement
     from referee.target import Target
 
 
@@ -43,56 +42,17 @@ def run(args: argparse.Namespace) -> int:
     """Read, load the same target, measure by the same plan, hold the two against each other."""
     check_output_arguments(args)
     check_layout(args)
-    from referee.bench.verify import TOLERANCE_FRAC, verify
+    from referee.bench.verify import TOLERANCE_FRAC, check_tolerance, saved_measurement, verify
     from referee.records.provenance import check_keys
     from referee.records.schema import load
 
     check_keys(args.ignore)
     tolerance_frac = TOLERANCE_FRAC if args.tolerance is None else args.tolerance / 100
-    if not 0 < tolerance_frac < 1:
-        raise OptionError("--tolerance must lie between 0 and 100 percent.")
+    check_tolerance(tolerance_frac)
     saved = saved_measurement(load(args.result), path=args.result, at=args.at)
     result = verify(saved, measure_again(saved, args), tolerance_frac=tolerance_frac, ignoring=args.ignore)
     deliver(result, args)
     return {"reproduced": 0, "not-reproduced": 1}.get(result.answer, CannotTell.exit_status)
-
-
-def saved_measurement(record: Record, *, path: str, at: str | None) -> Measurement:
-    """The measurement in a file: its own, that of a check, or that of the point ``at`` of a sweep."""
-    from referee.records.check import Check
-    from referee.records.measurement import Measurement, Sweep
-
-    if isinstance(record, Sweep):
-        return _point(record, path=path, at=at)
-    if at is not None:
-        raise OptionError(f"--at names a point of a sweep, and {path} is a {record.schema}.")
-    if isinstance(record, Check):
-        return record.measurement
-    if isinstance(record, Measurement):
-        return record
-    raise OptionError(
-        f"{path} is a {record.schema}; a measurement, a check, or a point of a sweep can be verified.",
-        hint="Run the command that wrote it once more, and lay the two side by side.",
-    )
-
-
-def _point(sweep: Sweep, *, path: str, at: str | None) -> Measurement:
-    points = {point.label or f"{point.value:.15g}": point for point in sweep.points}
-    numbered = {point.value: point for point in points.values() if not point.label}
-    found = points.get(at or "") or numbered.get(_number(at))
-    if found is None:
-        has = f"has no point {at}" if at is not None else "holds several measurements"
-        hint = f"Name one: --at {' or --at '.join(points)}." if points else ""
-        raise OptionError(f"{path}, a sweep over {sweep.parameter}, {has}.", hint=hint)
-    return found.measurement
-
-
-def _number(text: str | None) -> float:
-    """The number that ``text`` writes, however it does; one that is like no other where it writes none."""
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return float("nan")
 
 
 def measure_again(saved: Measurement, args: argparse.Namespace) -> Measurement:

@@ -22,11 +22,13 @@ from referee.device.protocol import Device, HandsOver, NotesWrites, Settling
 from referee.device.redundancy import Redundancy
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
+from referee.device.training import training_mode
 from referee.device.values import Values, look_at
+from referee.device.watchers import entering, read_watchers, watcher_findings
 from referee.errors import OptionError
 from referee.records.finding import Finding, Scalar
 from referee.records.peaks import find_peak
-from referee.records.provenance import TensorSpec
+from referee.records.provenance import NOT_READ, TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +58,8 @@ class Observation:
     call_ns: int
     """Host time of this one call, watching included, settled: where it was the first, first-time costs are in it."""
     ops: Mapping[str, int] = field(default_factory=dict)
+    elements: int = 0
+    """How many elements the operators read and made in all: what is made inside a step grows here."""
     random_ops: Mapping[str, int] = field(default_factory=dict)
     casts: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
@@ -74,6 +78,8 @@ class Observation:
     """The process-wide switches, by their names in provenance, as most of the step's calls met them."""
     threads: int | None = None
     """How many intra-op threads most of the step's calls met; ``None`` where that was not watched."""
+    training_mode: str = NOT_READ
+    """Whether layers that ask for it are as in training or as in use."""
     compiled: str = "no"
     fill: str = "not read"
     nan_output: bool = False
@@ -122,6 +128,7 @@ class Observation:
             "grad_mode": self.grad_mode,
             "autocast": self.autocast,
             "autocast_site": self.autocast_site,
+            "training_mode": self.training_mode,
             "compile": self.compiled,
         }
 
@@ -145,8 +152,14 @@ def observe(step: Callable[[], object], device: Device) -> Observation:
     held = discover(step)
     observed = _observe_blind if held.compiled else _observe_watched
     before = Holdings(step, held)
-    seen = observed(torch, step, device, held)
-    return replace(seen, kept=before.after(), findings=what_limits(seen, device))
+    watchers = dict.fromkeys(read_watchers(torch))
+    with entering() as inside:
+        seen = observed(torch, step, device, held)
+    watchers |= inside
+    mode = training_mode(held.modules)
+    findings = (*what_limits(seen, device), *watcher_findings(tuple(watchers)))
+    in_force = {**seen.in_force, "debugger": ", ".join(watchers) or "off"}
+    return replace(seen, kept=before.after(), findings=findings, in_force=in_force, training_mode=mode)
 
 
 def _observe_fake(step: Callable[[], object], device: Device) -> Observation:
@@ -195,6 +208,7 @@ def _observe_watched(torch: Any, step: Callable[[], object], device: Device, hel
         basis="operators",
         call_ns=call_ns,
         ops=dict(watch.ops.most_common()),
+        elements=sum(watch.elements.values()) + watch.made_elements,
         random_ops=dict(watch.random_ops),
         casts={who: watch.casts[who] for who in ("autocast", "explicit", "backward")},
         devices=tuple(dict.fromkeys((*watch.devices, *map(place, outputs)))),

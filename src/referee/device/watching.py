@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from referee.device.dispatch_mode import ListeningMode
 from referee.device.flops import arithmetic_dtype, flop_of
 from referee.device.numbering import Numbering
 from referee.device.state import read_state
@@ -58,6 +58,7 @@ class Watch:
         self.streams: set[tuple[str, int]] = set()
         """Device and number of every stream that work was put on."""
         self.casts: Counter[str] = Counter()
+        self.made_elements = 0
         self.flop = 0
         self.arithmetic: dict[str, None] = {}
         """The dtypes that the counted arithmetic is done in."""
@@ -141,7 +142,7 @@ def _role(tensor: torch.Tensor) -> str:
     return "parameter" if isinstance(tensor, torch.nn.Parameter) else "input"
 
 
-class DispatchWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+class DispatchWatch(ListeningMode):
     """Sees every operator below autograd."""
 
     def __init__(self, watch: Watch) -> None:
@@ -180,6 +181,7 @@ class DispatchWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not fo
         if watch.records:
             watch.numbering.note(func, args, kwargs, result, flop=flop)
         for tensor in tensors_in(result):
+            watch.made_elements += tensor.numel()
             if not is_lazy(tensor):
                 watch.makes(tensor)
                 watch.runs_on(tensor)
