@@ -132,6 +132,7 @@ _KEYS = (
     Key("switches", "grad_mode", "grad, no_grad or inference_mode around the step"),
     Key("switches", "autocast", "autocast around the step: device and dtype, or off"),
     Key("switches", "autocast_site", "where the autocast context is entered: inside the step, around it, nowhere"),
+    Key("switches", "training_mode", "layers that ask for it are in train or in eval mode; none seen: there are none"),
     Key(
         "switches",
         "casts_per_call",
