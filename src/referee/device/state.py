@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from referee.device.switches import autocast, grad_mode, loaded_torch, read_flag
+from referee.device.switches import autocast, debugger, grad_mode, loaded_torch, read_flag
 from referee.records.finding import Finding, Scalar
 from referee.records.provenance import Difference
 
@@ -77,6 +77,7 @@ def read_state() -> State:
             "switches.default_dtype": str(settings["switches.default_dtype"]).removeprefix("torch."),
             "switches.grad_mode": grad_mode(torch),
             "switches.autocast": _autocast_words(torch),
+            "switches.debugger": debugger(torch),
             _THREADS: settings[_THREADS],
         },
         _settings=settings,
@@ -194,6 +195,20 @@ def _set_autocast(torch: Any, setting: Mapping[str, tuple[bool, Any]]) -> None:
         torch.set_autocast_dtype(kind, dtype)
 
 
+def _read_watching(torch: Any) -> tuple[bool, bool, Any]:
+    """Anomaly mode, its check for NaN, and the default device: of all that watches, what a switch sets."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled(), getattr(context, "device", None)
+
+
+def _set_watching(torch: Any, setting: tuple[bool, bool, Any]) -> None:
+    anomaly, check_nan, device = setting
+    now = _read_watching(torch)
+    torch.set_anomaly_enabled(anomaly, check_nan)
+    if now[2] != device:
+        torch.set_default_device(device)
+
+
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "switches.float32_matmul_precision": _read_precision,
     "switches.tf32_matmul": lambda torch: read_flag(torch.backends.cuda.matmul, "allow_tf32"),
@@ -203,6 +218,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "switches.default_dtype": lambda torch: torch.get_default_dtype(),
     "switches.grad_mode": lambda torch: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()),
     "switches.autocast": _read_autocast,
+    "switches.debugger": _read_watching,
     _THREADS: lambda torch: torch.get_num_threads(),
 }
 
@@ -215,6 +231,7 @@ _SETTERS: Mapping[str, Callable[[Any, Any], None]] = {
     "switches.default_dtype": lambda torch, value: torch.set_default_dtype(value),
     "switches.grad_mode": _set_grad_mode,
     "switches.autocast": _set_autocast,
+    "switches.debugger": _set_watching,
     _THREADS: lambda torch, value: torch.set_num_threads(value),
 }
 """In this order: TF32 flags move with the precision, so that they are put after it."""

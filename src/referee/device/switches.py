@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from referee import __version__
+from referee.device.watchers import read_watchers
 from referee.records.finding import Scalar
 
 _ALLOCATOR = (
@@ -23,8 +24,6 @@ _ALLOCATOR = (
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
 )
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
-_MONITORING_TOOLS = 6
-"""Tool ids that ``sys.monitoring`` has (Python 3.12 and later)."""
 
 
 def loaded_torch() -> Any:
@@ -82,7 +81,7 @@ def read_switches(device_type: str) -> Mapping[str, Scalar]:
     """The switches as they stand around the step; ``device_type`` says whose autocast state is read."""
     found: dict[str, Scalar] = {
         "allocator": _environment(_ALLOCATOR, default="default"),
-        "debugger": _debugger(),
+        "debugger": debugger(loaded_torch()),
         "launch_blocking": _environment(_BLOCKING, default="off"),
     }
     torch = loaded_torch()
@@ -98,6 +97,11 @@ def read_switches(device_type: str) -> Mapping[str, Scalar]:
             autocast=autocast(torch, device_type),
         )
     return found
+
+
+def debugger(torch: Any) -> str:
+    """What watches every line, call or operator of this thread; ``off`` where nothing does."""
+    return ", ".join(read_watchers(torch)) or "off"
 
 
 def read_flag(module: Any, name: str) -> Scalar:
@@ -129,17 +133,3 @@ def _environment(names: tuple[str, ...], *, default: str) -> str:
     """Those of the variables that are set and not 0, as ``NAME=value``."""
     set_ = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name, "0") not in ("", "0")]
     return " ".join(set_) or default
-
-
-def _debugger() -> str:
-    """What watches every line or call of this thread, by kind; ``off`` where nothing does."""
-    active = []
-    if sys.gettrace() is not None:
-        active.append("trace function")
-    if sys.getprofile() is not None:
-        active.append("profile function")
-    monitoring: Any = getattr(sys, "monitoring", None)
-    if monitoring is not None:
-        tools = (monitoring.get_tool(number) for number in range(_MONITORING_TOOLS))
-        active += [f"sys.monitoring tool {name}" for name in tools if name]
-    return ", ".join(active) or "off"

@@ -25,6 +25,7 @@ CODES: dict[str, str] = {
     "slow-calls": "some calls take so much longer than the median that they are a large part of the time",
     "core-clock-moved": "the core changed its clock while it was measured",
     "drifting": "the time of a call moves one way through the whole measurement",
+    "watched": "something watches every line, call or operator of the step: its cost is in the time",
     "switch-set": "the step sets a switch that holds for everything that runs after it in this process",
     "parameter-unused": "the step does the same work at every value of the parameter that is swept",
     "switches-differ": "the values of a sweep were not measured under the same switches",

@@ -141,7 +141,7 @@ _KEYS = (
     ),
     Key("switches", "compile", "whether the step is compiled, and how"),
     Key("switches", "allocator", "allocator settings", must_match=False),
-    Key("switches", "debugger", "a debugger or trace function is active"),
+    Key("switches", "debugger", "what watches each line, call or operator: a debugger, anomaly mode, a Python mode"),
     Key("switches", "launch_blocking", "CUDA_LAUNCH_BLOCKING or its like"),
     Key("machine_state", "load_1min", "load average over one minute before the measurement", must_match=False),
     Key("machine_state", "governor", "CPU frequency governor", must_match=False),
