@@ -93,7 +93,9 @@ def read_dropped_tape(step: Callable[[], object], *, parameters: Iterable[Any] =
     if not saved:
         return None
     weights = {_storage(tensor) for tensor in parameters}
-    weights |= {_storage(tensor) for tensor in saved if tensor.is_leaf and tensor.requires_grad}
+    # A product saves a view of its weight.
+    owners = [tensor if tensor._base is None else tensor._base for tensor in saved]
+    weights |= {_storage(owner) for owner in owners if owner.is_leaf and owner.requires_grad}
     by_storage = {_storage(tensor): tensor for tensor in saved}
     size = {storage: tensor.untyped_storage().nbytes() for storage, tensor in by_storage.items() if storage is not None}
     return Tape(
