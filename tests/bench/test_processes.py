@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from referee.bench.measure import measure
 from referee.bench.plan import Plan
 from referee.bench.processes import ProcessSide, compare_processes, run_side
-from referee.bench.revisions import checkout
+from referee.bench.revisions import check_code, checkout, environment_in, target_in, top_of
 from referee.device.fake import FakeSync
 from referee.errors import OptionError, StepError
 from referee.records.finding import Finding
@@ -177,3 +179,74 @@ def test_what_is_no_revision_or_no_repository_is_one_sentence(repository: Path, 
     (tmp_path / "plain").mkdir()
     with pytest.raises(OptionError, match="no git repository"), checkout("HEAD", repository=tmp_path / "plain"):
         pass
+
+
+# code of the working tree in a process that should run a checkout
+
+
+@pytest.fixture
+def library(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same repository, entered, with a package below ``src`` at one commit and changed since."""
+    package = repository / "src" / "mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("STATE = 'committed'")
+    words = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for arguments in (["add", "."], [*words, "commit", "--quiet", "-m", "third"]):
+        subprocess.run(["git", "-C", str(repository), *arguments], check=True, capture_output=True)
+    (package / "__init__.py").write_text("STATE = 'uncommitted'")
+    monkeypatch.chdir(repository)
+    return repository
+
+
+def test_a_target_is_named_so_that_each_checkout_has_its_own(library: Path, tmp_path: Path) -> None:
+    top = top_of()
+    assert target_in(f"{library}/pkg/step.py:f", top=top) == target_in("pkg/step.py:f", top=top) == "pkg/step.py:f"
+    assert target_in("mine.steps:f", top=top) == "mine.steps:f"
+    (tmp_path / "other.py").write_text("")
+    for outside in (str(tmp_path / "other.py"), "../other.py"):
+        with pytest.raises(OptionError, match="outside of the repository repo"):
+            target_in(f"{outside}:f", top=top)
+
+
+@pytest.mark.parametrize("editable", [False, True])
+def test_imports_come_from_the_checkout(library: Path, editable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PYTHONPATH or an editable install puts on the path leads to the working tree."""
+    if editable:
+        monkeypatch.syspath_prepend(str(library / "src"))
+    else:
+        monkeypatch.setenv("PYTHONPATH", str(library / "src"))
+    code = "import mine; print(mine.STATE)"
+    with checkout("HEAD") as folder:
+        environment = environment_in(folder, top=top_of())
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(words, cwd=folder, env=dict(environment), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "committed"
+
+
+def test_what_is_imported_from_the_working_tree_is_found_out(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = top_of()
+    source = library / "pkg" / "step.py"
+    with checkout("HEAD") as folder:
+        monkeypatch.chdir(folder)
+        assert check_code(str(folder / "pkg" / "step.py"), top=top) == ()
+        (installed,) = check_code(str(library.parent / "elsewhere.py"), top=top)
+        assert (installed.code, installed.severity) == ("other-code", "fatal")
+        module = ModuleType("mine")
+        module.__file__ = str(library / "src" / "mine" / "__init__.py")
+        monkeypatch.setitem(sys.modules, "mine", module)
+        (found,) = check_code(str(folder / "pkg" / "step.py"), top=top)
+        assert "mine is imported from" in found.message
+    assert source.exists()
+
+
+def test_being_told_to_end_leaves_no_checkout_behind(repository: Path) -> None:
+    code = (
+        "import os, signal, sys\nfrom referee.bench.revisions import checkout\n"
+        "with checkout('HEAD', repository=sys.argv[1]) as folder:\n"
+        "    print(folder, flush=True)\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(repository)], capture_output=True, text=True)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert not Path(done.stdout.strip()).exists()
+    listed = subprocess.run(["git", "-C", str(repository), "worktree", "list"], capture_output=True, text=True).stdout
+    assert len(listed.splitlines()) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from pathlib import Path
 
 from referee.cli.live import (
     add_budget_argument,
@@ -37,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show that the work ran, on steps built anew (default: where that is quick, and on lazy devices)",
     )
     parser.add_argument("--selftest", action="store_true", help="time an empty callable and spins of known length")
+    # For the processes of a comparison of revisions: code below this folder is not what they are to run.
+    parser.add_argument("--instead-of", help=argparse.SUPPRESS)
     add_layout_argument(parser)
     add_output_arguments(parser)
 
@@ -52,12 +56,19 @@ def run(args: argparse.Namespace) -> int:
     from referee.bench.plan import Plan
     from referee.callables import with_memory
 
+    known = meet(target, device=device)
+    if args.instead_of:
+        from referee.bench.revisions import check_code
+
+        seen = known.seen
+        stray = check_code(target.source_file, top=Path(args.instead_of))
+        known = replace(known, seen=replace(seen, findings=(*seen.findings, *stray)))
     measurement = measure_target(
         target,
         device=device,
         plan=Plan(budget_ns=budget_ns),
         progress=Progress(enabled=not args.no_progress),
-        known=meet(target, device=device),
+        known=known,
         cache=args.cache,
         prove=args.prove,
     )

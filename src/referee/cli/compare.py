@@ -236,14 +236,20 @@ def compare_in_processes(args: argparse.Namespace) -> Comparison:
 def _process_sides(args: argparse.Namespace) -> Iterator[tuple[list[ProcessSide], Sequence[str]]]:
     """The commands that measure each side, in the folders they run in."""
     from referee.bench.processes import ProcessSide
-    from referee.bench.revisions import checkout
+    from referee.bench.revisions import checkout, environment_in, target_in, top_of
 
     if args.revisions:
         first, second = args.revisions
+        top = top_of()
+        command = [*bench_command(args, target_in(args.targets[0], top=top)), "--instead-of", str(top)]
         with checkout(first) as folder_a, checkout(second) as folder_b:
-            command = bench_command(args, args.targets[0])
-            yield [ProcessSide(name=first, command=command, cwd=folder_a),
-                   ProcessSide(name=second, command=command, cwd=folder_b)], ()  # fmt: skip
+            yield (
+                [
+                    ProcessSide(name=name, command=command, cwd=folder, env=environment_in(folder, top=top))
+                    for name, folder in ((first, folder_a), (second, folder_b))
+                ],
+                (),
+            )
         return
     if args.vary:
         name, values = parse_vary(args.vary)
