@@ -139,12 +139,12 @@ def _memory(step: Callable[[], object], device: Device) -> MemoryUse | None:
 
 def count_intermediates(step: Callable[[], object]) -> int:
     """How many tensors with memory of their own do the operators of one call return? Views count for nothing."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from referee.device.dispatch_mode import ListeningMode
 
     torch = load_torch()
     made = 0
 
-    class Counter(TorchDispatchMode):  # type: ignore[misc]
+    class Counter(ListeningMode):
         """Counts the outputs whose memory is no input's."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -88,11 +88,11 @@ def _compare(first: Counter[str], again: Counter[str], *, step: Callable[[], obj
 def _dispatched(step: Callable[[], object]) -> Counter[str]:
     """The operators of one call, by name."""
     load_torch()
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from referee.device.dispatch_mode import ListeningMode
 
     names: Counter[str] = Counter()
 
-    class Count(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+    class Count(ListeningMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             names[func._schema.name] += 1
             return func(*args, **(kwargs or {}))

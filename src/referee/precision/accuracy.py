@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from referee.device.dispatch_mode import ListeningMode
 from referee.device.host import load_torch
 from referee.precision.control import Setting
 from referee.precision.passes import Pass, read_pass
@@ -131,7 +130,7 @@ def _within_mode(step: Callable[[], object]) -> object:
         return step()
 
 
-class _Widening(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+class _Widening(ListeningMode):
     """Operators that ask for a narrower floating dtype get float64; random ones run as asked and are widened after."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

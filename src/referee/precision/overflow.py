@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from referee.device.dispatch_mode import ListeningMode
 from referee.device.host import load_torch
 from referee.device.settle import find_leaves
 from referee.precision.control import FP16, Control, Ends
@@ -97,7 +96,7 @@ def overflow_findings(found: Overflow | None, *, device_type: str) -> tuple[Find
     )
 
 
-class _Looking(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+class _Looking(ListeningMode):
     def __init__(self) -> None:
         super().__init__()
         self.torch = load_torch()

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from referee.device.dispatch_mode import ListeningMode
 from referee.device.host import load_torch
 from referee.precision.control import autocast_state
 
@@ -92,7 +91,7 @@ class _Reached(BaseException):
     """The first operator that is no cast."""
 
 
-class _Stop(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+class _Stop(ListeningMode):
     """Ends the call at the first cast, or at the first operator that is none, and says which it was."""
 
     def __init__(self) -> None:

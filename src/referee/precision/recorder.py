@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from referee.device.dispatch_mode import ListeningMode
 from referee.device.watching import tensors_in
 from referee.precision.place import module_stack
 
@@ -111,7 +111,7 @@ def recording(device_type: str, names: Mapping[int, str], *, tape: Tape | None =
         yield found
 
 
-class OpRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+class OpRecorder(ListeningMode):
     """Sees every operator below autograd and autocast."""
 
     def __init__(self, found: Recording, stack: Callable[[], str], *, tape: Tape | None = None) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from referee.device.dispatch_mode import ListeningMode
 from referee.precision.control import FLOAT32, FP16, Control, Setting, own_scaler
 from referee.precision.subject import Subject, restored
 
@@ -26,7 +25,7 @@ def _reads(subject: Subject, setting: Setting, scaler: Any) -> int:
     return int(counter.reads)
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+class _Counter(ListeningMode):
     """Counts the values read back."""
 
     def __init__(self) -> None:

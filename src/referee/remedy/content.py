@@ -110,12 +110,13 @@ def read_content(step: Callable[[], object], *, device: Device) -> Content:
 def _watch(step: Callable[[], object], *, device: Device) -> Content:
     from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from referee.device.dispatch_mode import ListeningMode
 
     torch = load_torch()
     content, state = Content(), {"optimizer": False, "open": False}
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+    class Watch(ListeningMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             output = func(*args, **(kwargs or {}))
             name = str(func._schema.name)

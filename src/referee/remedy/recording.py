@@ -160,11 +160,11 @@ def record(step: Callable[[], object], *, device: Device) -> Recording:
 
 
 def _watch(found: Recording) -> Any:
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from referee.device.dispatch_mode import ListeningMode
 
     torch = load_torch()
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
+    class Watch(ListeningMode):
         def __init__(self) -> None:
             super().__init__()
             self.optimizing = False
