@@ -304,16 +304,16 @@ class Slots:
         self.total: Any = 0.0
 
 
-@pytest.mark.parametrize("where", ["deque", "slot", "wrapped"])
+@pytest.mark.parametrize("where", ["deque", "dictionaries", "slot", "wrapped"])
 def test_graphs_are_found_in_deques_slots_and_behind_decorators(where: str, cpu: Any) -> None:
-    weight, kept, meter = torch.rand(4, requires_grad=True), deque[torch.Tensor](), Slots()
+    weight, kept, meter = torch.rand(4, requires_grad=True), deque[Any](), Slots()
 
     def step() -> torch.Tensor:
         loss = (weight * 2).sum()
         if where == "slot":
             meter.total = meter.total + loss
         else:
-            kept.append(loss)
+            kept.append({"loss": loss} if where == "dictionaries" else loss)
         return loss
 
     found = dissect(torch.enable_grad()(step) if where == "wrapped" else step, cpu)

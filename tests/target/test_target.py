@@ -350,3 +350,106 @@ def test_a_step_whose_data_end_is_one_sentence_through_any_context(write: Any) -
     with told as caught, stage(), step_errors(target.name), stage():
         target.step()
     assert "begin again when its data end" in caught.value.hint
+
+
+AUTOGRAD = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+w = torch.ones(4, requires_grad=True)
+kept = {"h": torch.ones(4)}
+calls = []
+
+def carried():
+    kept["h"] = kept["h"] * w
+    kept["h"].sum().backward()
+
+def cut():
+    torch.tensor([(w * 2).argmax()]).float().sum().backward()
+
+def several():
+    (w * 2).backward()
+
+def saved():
+    h = (w * 2).sigmoid()
+    h += 1
+    h.sum().backward()
+
+def leaf():
+    w.clamp_(0, 1)
+
+def parts():
+    a, b = (w * 2).chunk(2)
+    a += 1
+
+def cached():
+    if "table" not in kept:
+        with torch.inference_mode():
+            kept["table"] = torch.ones(4)
+    (w * kept["table"]).sum()
+
+def again():
+    def part(x):
+        calls.append(1)
+        return (x * 2).sin() if len(calls) % 2 else x * 3
+    checkpoint(part, w, use_reentrant=False).sum().backward()
+
+def half():
+    torch.nn.Linear(4, 4)(torch.ones(2, 4).half())
+
+def filled():
+    torch.ones(2).half().masked_fill(torch.tensor([True, False]), -1e9)
+
+def unscaled():
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    for _ in range(2):
+        scaler.scale((w * 2).sum()).backward()
+        scaler.unscale_(optimizer)
+
+def stepped():
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    scaler.scale((w * 2).sum()).backward()
+    optimizer.zero_grad()
+    scaler.step(optimizer)
+
+def halves():
+    h = torch.ones(4, dtype=torch.float16, requires_grad=True)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale((h * 2).sum()).backward()
+    scaler.unscale_(torch.optim.SGD([h], lr=0.1))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("carried", "detach it there"),
+        ("cut", "cuts the loss off"),
+        ("several", "one number of the loss"),
+        ("saved", "out of place"),
+        ("leaf", "torch.no_grad()"),
+        ("parts", "clone of the view"),
+        ("cached", "outside of inference_mode"),
+        ("again", "must compute the same"),
+        ("half", "one dtype"),
+        ("filled", "torch.finfo"),
+        ("unscaled", "Unscale once per step"),
+        ("stepped", "finds no gradient"),
+        ("halves", "weights in float32"),
+    ],
+)
+def test_what_torch_refuses_comes_with_its_mend(name: str, mend: str, write: Any) -> None:
+    spec = f"{write(AUTOGRAD)}:{name}"
+
+    def called_twice() -> None:
+        with step_errors(name):
+            step = load_target(spec).step
+            step()
+            step()
+
+    with pytest.raises(StepError, match=r"at .*\.py:\d+\.") as raised:
+        called_twice()
+    assert mend in raised.value.hint

@@ -37,7 +37,7 @@ def find_cautions(
         findings += [*_held_graphs(step), *_held_by_gradients(step), *_held_by_itself(tape)]
     findings += reached_findings(reached) if runs_backward else _overwritten(tape)
     if not runs_backward and tape.saved_bytes and (tape.why_empty == NO_OUTPUT or _looks_like_inference(model)):
-        findings.append(_never_runs(tape))
+        findings.append(_never_runs(tape, evaluating=_looks_like_inference(model)))
     return findings
 
 
@@ -185,14 +185,20 @@ def _graph_sizes(step: object) -> dict[str, tuple[int, int]]:
     sizes: dict[str, tuple[int, int]] = {}
     for name, tensor in named_tensors(step).items():
         if tensor.grad_fn is not None:
-            nodes, held_bytes = sizes.get(_holder(name), (0, 0))
-            sizes[_holder(name)] = (nodes + count_nodes(tensor), held_bytes + read_tape(tensor).saved_bytes)
+            holder = _outermost(name)
+            nodes, held_bytes = sizes.get(holder, (0, 0))
+            sizes[holder] = (nodes + count_nodes(tensor), held_bytes + read_tape(tensor).saved_bytes)
     return sizes
 
 
 def _holder(name: str) -> str:
     """The variable that a tensor is an element of: ``losses`` for ``losses[3]``."""
     return re.sub(r"(?<=.)\[\d+\]$", "", name)
+
+
+def _outermost(name: str) -> str:
+    """The list that a tensor lies in somewhere: ``log`` for ``log[3].loss``."""
+    return re.sub(r"(?<=.)\[\d+\].*$", "", name)
 
 
 def _looks_like_inference(model: Any) -> bool:
@@ -214,13 +220,14 @@ def _overwritten(tape: Tape) -> Iterator[Finding]:
         )
 
 
-def _never_runs(tape: Tape) -> Finding:
-    why = f"{tape.why_empty}, and " if tape.why_empty == NO_OUTPUT else ""
+def _never_runs(tape: Tape, *, evaluating: bool) -> Finding:
+    reasons = [tape.why_empty] if tape.why_empty == NO_OUTPUT else []
+    reasons += ["eval() switches layers, it does not stop autograd"] if evaluating else []
     return Finding(
         code="backward-never-runs",
         severity="warning",
-        message=f"{format_bytes(tape.saved_bytes)} are saved in each call for a backward pass that never runs: {why}"
-        "eval() switches layers, it does not stop autograd",
+        message=f"{format_bytes(tape.saved_bytes)} are saved in each call for a backward pass that never runs: "
+        + ", and ".join(reasons),
         evidence={"saved_bytes": tape.saved_bytes, "nodes": tape.size},
         hint="Wrap it in torch.no_grad() or torch.inference_mode().",
     )

@@ -19,6 +19,7 @@ from referee.precision.pilot import threads_for
 from referee.precision.reading import Reading, read_step
 from referee.precision.refused import refusal_findings
 from referee.precision.rows import timing_rows
+from referee.precision.standing import standing_findings
 from referee.precision.subject import Subject, make_subject
 from referee.precision.timing import Conditions, Timed, settings_for, time_casts, time_settings
 from referee.precision.trust import trust_findings
@@ -168,6 +169,7 @@ def _told(subject: Subject, known: Reading, priced: _Priced) -> Iterator[Finding
     yield from refusal_findings(known.refusals, device_type=subject.device_type)
     yield from known.not_finite
     yield from range_findings(ranges, known.activations, not_finite=bool(known.not_finite))
+    yield from standing_findings(known.standing)
     yield from overflow_findings(known.overflow, device_type=subject.device_type)
     if known.audited is not None:
         yield from elsewhere_findings(known.audited.elsewhere)

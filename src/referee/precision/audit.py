@@ -192,6 +192,7 @@ def idle_findings(audited: AutocastAudit) -> Iterator[Finding]:
         message=f"Under {audited.dtype} autocast no operator of the step computes in {audited.dtype}: it changes "
         "nothing here, and what was timed beside float32 is float32.",
         evidence={"dtype": audited.dtype, "operators": sum(op.count for op in audited.ops)},
-        hint="Autocast holds in the thread that enters it, for its own device and outside of regions that switch it "
-        "off: enter it inside the function that a worker thread runs, or inside forward.",
+        hint="It lowers matrix products, convolutions and attention. Where the step has these, autocast is not in "
+        "force there: it holds in the thread that enters it, for its own device and outside of regions that switch it "
+        "off.",
     )

@@ -19,6 +19,7 @@ from referee.precision.overflow import Overflow, first_overflow
 from referee.precision.passes import Pass, run_pass
 from referee.precision.policy import policies
 from referee.precision.refused import Refusal, refusal_of
+from referee.precision.standing import Still, standing_still
 from referee.precision.subject import Subject, restored
 from referee.precision.timing import in_setting
 from referee.precision.updates import count_lost_updates
@@ -52,6 +53,8 @@ class Reading:
     errors: Mapping[str, Errors]
     why_no_errors: str
     overflow: Overflow | None = None
+    standing: tuple[Still, ...] = ()
+    """What the step keeps in few bits and updates in vain."""
 
 
 def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Callable[[str], None]) -> Reading:
@@ -83,6 +86,7 @@ def read_step(subject: Subject, low: Sequence[str], *, clock: Clock, stage: Call
         errors=wrong,
         why_no_errors=why_no_errors,
         overflow=_overflow(subject, runs, ranges, wrong.get("float16"), not_finite),
+        standing=standing_still(subject),
     )
 
 

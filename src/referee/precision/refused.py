@@ -22,7 +22,9 @@ CODE = "does-not-run"
 Reason = Literal["constant", "custom-function", "dtypes", "other"]
 
 _CONSTANT = re.compile(r"cannot be converted to type \S+ without overflow")
-_DTYPES = re.compile(r"same dtype|dtypes? (?:to )?match|should be the same|expected scalar type", re.IGNORECASE)
+_DTYPES = re.compile(
+    r"same dtype|dtypes? (?:to )?match|should be the same|expected scalar type|autocast::prioritize", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True)

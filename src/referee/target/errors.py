@@ -7,51 +7,11 @@ from pathlib import Path
 from types import TracebackType
 
 from referee.errors import RefereeError, StepError
+from referee.target.mends import mend_of
 
 _OWN = str(Path(__file__).resolve().parents[1])
 _STANDARD_LIBRARY = str(Path(traceback.__file__).resolve().parent)
 _INSTALLED = ("site-packages", "dist-packages")
-_TORCH = (
-    (
-        "backward through the graph a second time",
-        "What one call keeps for the next (a hidden state, a sum) carries its graph: detach it there. To go back twice "
-        "in one call, add the losses up, or give the first backward retain_graph=True.",
-    ),
-    (
-        "does not require grad and does not have a grad_fn",
-        "Look for what cuts the loss off from the parameters: no_grad, detach, .item(), argmax or another integer, "
-        "torch.tensor(…) of a tensor, or parameters that are all frozen.",
-    ),
-    (
-        "needed for gradient computation has been modified by an inplace operation",
-        "Write the operator after the one that is named out of place (h = h + 1, no underscore, inplace=False), and an "
-        "optimizer's step after the backward. torch.autograd.set_detect_anomaly(True) names the line.",
-    ),
-    (
-        "No inf checks were recorded for this optimizer",
-        "scaler.step finds no gradient at the optimizer's parameters: let scaler.scale(loss).backward() reach them, "
-        "and call zero_grad before it or after the step, not in between.",
-    ),
-    (
-        "No inf checks were recorded prior to update",
-        "Call scaler.update() only after scaler.step(optimizer): not in an iteration that only accumulates.",
-    ),
-    (
-        "unscale_() has already been called",
-        "Unscale once per step, after the last backward of those that are accumulated; scaler.update() ends the step.",
-    ),
-    (
-        "the same dtype",
-        "Bring both operands to one dtype (x.to(weight.dtype)), or compute them inside one autocast region; where it is"
-        " switched off, convert what comes from outside of it.",
-    ),
-    (
-        "leaf Variable that requires grad",
-        "Change parameters under torch.no_grad().",
-    ),
-)
-"""What torch says of a graph, a scaler or a dtype that was used wrongly, and what mends it."""
-
 _MESSAGE_LENGTH = 200
 """Longer messages (a compiler's whole log) are cut: the sentence should stay one."""
 
@@ -129,6 +89,4 @@ def _mend(error: BaseException) -> str:
         return "A step is called thousands of times: let it begin again when its data end."
     if isinstance(error, ModuleNotFoundError):
         return f"Install what provides the module {error.name}, in this Python's environment."
-    if isinstance(error, (RuntimeError, AssertionError)):
-        return next((mend for said, mend in _TORCH if said in str(error)), "")
-    return ""
+    return mend_of(str(error)) if isinstance(error, (RuntimeError, AssertionError, ValueError)) else ""
