@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from referee.bench.plan import MOST_BUDGET_NS, Plan
-from referee.errors import OptionError
+from referee.errors import OptionError, RefereeError
 from referee.records.finding import Finding, Scalar
 from referee.records.measurement import Measurement
 from referee.units import format_bytes, parse_duration_ns
@@ -323,10 +323,24 @@ def with_cache_state(
 
 
 def with_memory(found: Measurement, step: Step, *, device: Device) -> Measurement:
-    """The measurement with peak and requests of memory, counted in a pass of its own."""
+    """The measurement with peak and requests of memory, counted in a pass of its own.
+
+    Where that is not to be had the number stands, with a finding that says why.
+    """
+    from referee.bench.raised import describe_error
     from referee.device.memory import measure_memory
 
-    use = measure_memory(step, device)
+    try:
+        use = measure_memory(step, device)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the user's code, once more
+        why = error.message if isinstance(error, RefereeError) else describe_error(error)
+        missing = Finding(
+            code="part-missing",
+            severity="warning",
+            message=f"Memory could not be counted: {why.rstrip('.')}.",
+            evidence={"part": "memory", "error": type(error).__name__},
+        )
+        return replace(found, findings=(*found.findings, missing))
     return replace(found, peak_bytes=use.peak_bytes, allocations=use.allocations)
 
 

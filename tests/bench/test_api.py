@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import referee
-from referee.errors import OptionError, UserError
+from referee.errors import EnvironmentLacks, OptionError, UserError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -113,6 +113,19 @@ def test_memory_is_counted_in_a_pass_of_its_own() -> None:
     assert 2 * 4096 <= found.peak_bytes <= 2 * 4096 + 256
     assert found.allocations is not None
     assert found.allocations >= 2
+
+
+def test_memory_that_cannot_be_counted_costs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from referee.device import memory
+
+    def fail(*_: object) -> None:
+        raise EnvironmentLacks("The allocator of xla:0 cannot be watched.")
+
+    monkeypatch.setattr(memory, "measure_memory", fail)
+    found = referee.bench(lambda: torch.ones(4) + 1, budget=SHORT, memory=True)
+    assert found.peak_bytes is None
+    (missing,) = (f for f in found.findings if f.code == "part-missing")
+    assert missing.message == "Memory could not be counted: The allocator of xla:0 cannot be watched."
 
 
 @pytest.mark.parametrize("cache", ["flushed", "rotated"])

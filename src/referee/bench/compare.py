@@ -27,6 +27,7 @@ from referee.bench.comparable import (
 )
 from referee.bench.compared import corrected, kept_by, raised_by, unanswered, varying_calls
 from referee.bench.guards import check_counters
+from referee.bench.interrupts import hold_interrupts
 from referee.bench.loop import quiet_collector
 from referee.bench.plan import Plan, Progress, ProgressCallback, no_progress
 from referee.bench.sides import Candidate, Ready
@@ -122,12 +123,13 @@ def compare(
             with kept_state():
                 _take_quads(ready, quads, device=device, plan=plan, progress=progress)
         moved = [moved_counters(then, each.counters()) for then, each in zip(before, devices, strict=True)]
-    findings += check_beside(busy, busiest(busy_beside(each) for each in devices))
-    # Some counts are of the process: moved by the same, they are told once.
-    findings += check_counters({name: by for each in moved for name, by in each.items()})
-    for side in ready:
-        findings += kept_by(side)
-    return _record(ready, quads, plan=plan, name=name, differing=differing, findings=tuple(findings))
+    with hold_interrupts():
+        findings += check_beside(busy, busiest(busy_beside(each) for each in devices))
+        # Some counts are of the process: moved by the same, they are told once.
+        findings += check_counters({name: by for each in moved for name, by in each.items()})
+        for side in ready:
+            findings += kept_by(side)
+        return _record(ready, quads, plan=plan, name=name, differing=differing, findings=tuple(findings))
 
 
 def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:

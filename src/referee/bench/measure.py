@@ -24,6 +24,7 @@ from referee.bench.guards import (
     check_waiting,
     check_warmup,
 )
+from referee.bench.interrupts import hold_interrupts
 from referee.bench.kept import check_kept
 from referee.bench.loop import quiet_collector, run_block
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
@@ -119,31 +120,33 @@ def measure(
         busy_before = busy_beside(device, children=None if first is None else first.children_frac)
         start_ns = device.now_ns()
         timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
-        timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
-        busy_after = busy_beside(device)
+        with hold_interrupts() as held:
+            timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
+            busy_after = busy_beside(device)
+        if held.interrupted:
+            timed = replace(timed, main=replace(timed.main, stop_reason="interrupted"))
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh, seen=observation)
-        beside = check_beside(busy_before, busy_after, waits=much_waiting(timed.waited))
-        left = (*check_kept(observation, calls=_calls(timed)), *beside)
-    provenance = collect(
-        device,
-        dtype="not read" if observation is None else observation.dtype,
-        shapes=() if observation is None else tuple(observation.shapes),
-        method={**_method(timed, device=device, plan=plan, seen=observation), **_parameters(target), **(method or {})},
-        target=target,
-        before=before,
-        switches={**_casts(observation), **(switches or {})},
-        devices=getattr(observation, "devices", ()),
-        threads=getattr(observation, "threads", None),
-    )
-    found = _record(
-        timed,
-        name=name,
-        plan=plan,
-        device=device,
-        provenance=provenance,
-        given=(*findings, *left, *proved),
-        seen=observation,
-    )
+        with hold_interrupts() as held:
+            beside = check_beside(busy_before, busy_after, waits=much_waiting(timed.waited))
+            left = (*check_kept(observation, calls=_calls(timed)), *beside)
+            stated = {**_method(timed, device=device, plan=plan, seen=observation), **_parameters(target)}
+            provenance = collect(
+                device,
+                dtype="not read" if observation is None else observation.dtype,
+                shapes=() if observation is None else tuple(observation.shapes),
+                method={**stated, **(method or {})},
+                target=target,
+                before=before,
+                switches={**_casts(observation), **(switches or {})},
+                devices=getattr(observation, "devices", ()),
+                threads=getattr(observation, "threads", None),
+            )
+            given = (*findings, *left, *proved)
+            found = _record(
+                timed, name=name, plan=plan, device=device, provenance=provenance, given=given, seen=observation
+            )
+    if held.interrupted:
+        return replace(found, stop_reason="interrupted", findings=(*found.findings, _interrupted(len(found.clean))))
     return name_change(found, step=step, device=device)
 
 
@@ -369,13 +372,13 @@ def _record(
 def _cut_short(main: Sampled) -> tuple[Finding, ...]:
     if main.raised is not None:
         return (step_raised(main.raised, blocks=len(main.blocks)),)
-    if main.stop_reason != "interrupted":
-        return ()
-    return (
-        Finding(
-            code="interrupted",
-            severity="warning",
-            message=f"Interrupted after {len(main.blocks):,} blocks: the number stands on what counts of those.",
-            evidence={"blocks": len(main.blocks)},
-        ),
+    return (_interrupted(len(main.blocks)),) if main.stop_reason == "interrupted" else ()
+
+
+def _interrupted(blocks: int) -> Finding:
+    return Finding(
+        code="interrupted",
+        severity="warning",
+        message=f"Interrupted after {blocks:,} blocks: the number stands on what counts of those.",
+        evidence={"blocks": blocks},
     )

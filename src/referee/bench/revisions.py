@@ -58,7 +58,7 @@ def checkout(revision: str, *, repository: str | Path = ".") -> Iterator[Path]:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Being told to end (a time limit, a closed terminal) unwinds as Ctrl-C does, so that no checkout is left behind."""
+    """Being told to end (a time limit, a closed terminal) unwinds as Ctrl-C does: no checkout is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

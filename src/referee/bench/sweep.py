@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from referee.bench.core_clock import check_clock_between
+from referee.bench.interrupts import hold_interrupts
 from referee.bench.measure import Seen, measure
 from referee.bench.plan import Plan, Progress, ProgressCallback, Step, no_progress
 from referee.bench.raised import describe_error
@@ -90,22 +91,23 @@ def sweep(
         )
 
     points, failed, interrupted = _measure_each(values, at)
-    points.sort(key=lambda point: point.value)
-    fit = fit_points(points) if numbers else no_fit("the values are not numbers")
-    return Sweep(
-        name=name,
-        parameter=parameter,
-        points=tuple(priced(point, price_per_hour=price_per_hour) for point in points),
-        fit=fit,
-        provenance=points[0].measurement.provenance,
-        findings=(
-            *_failures(failed, parameter=parameter, explain=explain),
-            *_findings(points, fit=fit, parameter=parameter, interrupted=interrupted, asked=len(values)),
-            *(_unused(points, works, parameter=parameter) if numbers else ()),
-        ),
-        price_per_hour=price_per_hour,
-        served=served,
-    )
+    with hold_interrupts():
+        points.sort(key=lambda point: point.value)
+        fit = fit_points(points) if numbers else no_fit("the values are not numbers")
+        return Sweep(
+            name=name,
+            parameter=parameter,
+            points=tuple(priced(point, price_per_hour=price_per_hour) for point in points),
+            fit=fit,
+            provenance=points[0].measurement.provenance,
+            findings=(
+                *_failures(failed, parameter=parameter, explain=explain),
+                *_findings(points, fit=fit, parameter=parameter, interrupted=interrupted, asked=len(values)),
+                *(_unused(points, works, parameter=parameter) if numbers else ()),
+            ),
+            price_per_hour=price_per_hour,
+            served=served,
+        )
 
 
 def _measure_each(

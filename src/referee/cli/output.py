@@ -67,7 +67,17 @@ def check_output_arguments(args: argparse.Namespace) -> None:
 
 
 def deliver(record: Record, args: argparse.Namespace) -> None:
-    """Show the record on standard output (as JSON where ``--json -`` asks for it) and write the files asked for."""
+    """Show the record on standard output (as JSON where ``--json -`` asks for it) and write the files asked for.
+
+    A first Ctrl-C meanwhile is too late to cost what was measured; a second one ends it.
+    """
+    from referee.bench.interrupts import hold_interrupts
+
+    with hold_interrupts():
+        _deliver(record, args)
+
+
+def _deliver(record: Record, args: argparse.Namespace) -> None:
     from referee.records.schema import to_json, write_atomically
     from referee.report.compose import compose
 
