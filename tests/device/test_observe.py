@@ -214,6 +214,50 @@ def test_a_compiled_model_inside_a_step_is_found() -> None:
     assert by_role(seen) == {"input": 1, "parameter": 2}
 
 
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        (torch.no_grad(), "no_grad"),
+        (torch.inference_mode(), "inference_mode"),
+        (torch.enable_grad(), "grad"),
+    ],
+)
+def test_a_compiled_step_that_sets_its_grad_mode_says_it_by_its_outputs(mode: Any, told: str) -> None:
+    torch._dynamo.reset()
+    model, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    compiled = torch.compile(model, backend="eager")
+
+    def step() -> Any:
+        with mode:
+            return compiled(x)
+
+    assert watch(step).switches["grad_mode"] == told
+    assert watch(step).switches["autocast"] == "not read"  # it may enter it inside
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_compiled_step_that_trains_recorded_gradients_though_its_output_has_none(drops: bool) -> None:
+    torch._dynamo.reset()
+    model = torch.compile(torch.nn.Linear(4, 4), backend="eager")
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 4)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        if drops:
+            optimizer.zero_grad()
+        return loss.detach()
+
+    assert watch(step).switches["grad_mode"] == "grad"
+
+
+def test_where_nothing_wants_a_gradient_the_mode_of_a_compiled_step_is_not_told() -> None:
+    x = torch.randn(4)
+    assert watch(torch.compile(lambda: x * 2, backend="eager")).switches["grad_mode"] == "not read"
+
+
 def test_lazy_tensors_can_be_watched() -> None:
     device = open_device("lazy")
     x = torch.randn(4, 4).to("lazy")

@@ -23,6 +23,7 @@ from referee.device.redundancy import Redundancy
 from referee.device.settle import find_leaves
 from referee.device.switches import autocast, grad_mode
 from referee.device.training import training_mode
+from referee.device.unwatched import told_grad_mode
 from referee.device.values import Values, look_at
 from referee.device.watchers import entering, read_watchers, watcher_findings
 from referee.errors import OptionError
@@ -126,7 +127,7 @@ class Observation:
         return {
             **self.in_force,
             "grad_mode": self.grad_mode,
-            "autocast": self.autocast,
+            "autocast": NOT_READ if self.autocast == "off" and self.autocast_site == NOT_READ else self.autocast,
             "autocast_site": self.autocast_site,
             "training_mode": self.training_mode,
             "compile": self.compiled,
@@ -235,6 +236,7 @@ def _observe_blind(torch: Any, step: Callable[[], object], device: Device, held:
     """What the closure and the outputs tell."""
     kinds = tuple(dict.fromkeys([device.name.partition(":")[0], "cpu"]))
     around = _autocast_now(torch, kinds)
+    told = told_grad_mode([*held.tensors, *(p for module in held.modules for p in module.parameters())])
     output, call_ns = _call(step, device)
     roles = held.roles()
     parameters = [p for module in held.modules for p in (*module.parameters(), *module.buffers())]
@@ -255,9 +257,9 @@ def _observe_blind(torch: Any, step: Callable[[], object], device: Device, held:
         values=look_at(inputs),
         nan_output=look_at(outputs).nan > 0,
         requires_grad=any(tensor.requires_grad for tensor in outputs),
-        grad_mode=grad_mode(torch),
+        grad_mode=told(outputs),
         autocast=around or "off",
-        autocast_site="around the step" if around else "not read",
+        autocast_site="around the step" if around else NOT_READ,
         compiled=", ".join(dict.fromkeys(held.compiled)),
         fill=_fill(zero, inputs),
     )
