@@ -34,13 +34,13 @@ from referee.callables import (
 from referee.errors import OptionError
 from referee.records.compare import Comparison
 from referee.records.measurement import Measurement, Sweep
-from referee.records.schema import load, save
 from referee.records.shapes import ShapeSet
 from referee.records.sweep_grid import SweepGrid
 from referee.records.verify import Verification
 
 if TYPE_CHECKING:
     from referee.bench.sweep import Built
+    from referee.records.schema import Record
 
 __all__ = ["bench", "compare", "load", "save", "shapes", "sweep", "sweep_grid", "verify"]
 
@@ -336,3 +336,20 @@ def verify(
         progress=progress,
     )
     return hold_against(record, again, tolerance_frac=tolerance_frac)
+
+
+def load(path: str | os.PathLike[str]) -> Record:
+    """The record in the file at ``path``.
+
+    Raises :class:`~referee.errors.SchemaError` for a file that cannot be read or is no record of Referee's.
+    """
+    from referee.records import schema  # knows the records of every command: a tenth of a second that others need not
+
+    return schema.load(path)
+
+
+def save(record: Record, path: str | os.PathLike[str]) -> None:
+    """Write the record to ``path``, replacing it atomically."""
+    from referee.records import schema
+
+    schema.save(record, path)
