@@ -94,6 +94,16 @@ def test_a_method_in_python_is_why_much_is_left(cpu: Any) -> None:
 
 
 @pytest.mark.usefixtures("probe")
+def test_a_function_in_python_is_timed_as_people_write_it(cpu: Any) -> None:
+    """``torch.einsum`` is no built-in function: what it does before the operator is a part of every call."""
+    found = dissected("aten.einsum", cpu)
+    assert found.entry.startswith("torch.einsum(")
+    assert any("what torch.einsum does in front" in text for text in found.unseparated)
+    large = [finding for finding in found.findings if finding.code == "remainder-large"]
+    assert all("torch.einsum is written in Python" in finding.message for finding in large)
+
+
+@pytest.mark.usefixtures("probe")
 def test_what_cannot_be_told_apart_is_said(cpu: Any) -> None:
     view = dissected("aten.view", cpu)
     assert "output allocation" not in names(view)

@@ -143,29 +143,36 @@ def _shapes(outputs: list[object]) -> list[tuple[int, ...]]:
 
 def _candidates(operator: Operator, arguments: Arguments) -> Iterator[Entry]:
     torch = load_torch()
-    base = operator.base
-    inside, names, shown = _spell(arguments)
     if operator.name.startswith("aten::"):
-        for path in _MODULES:
-            module: Any = torch
-            for word in path.split(".")[1:]:
-                module = getattr(module, word, None)
-            found = getattr(module, base, None)
-            if found is not None and type(found).__name__ == "builtin_function_or_method":
-                yield _with_parser(
-                    operator,
-                    found,
-                    Entry(
-                        way="function",
-                        function=f"{path}.{base}",
-                        inside=inside,
-                        names={**names, "torch": torch},
-                        shown=f"{path}.{base}({shown})",
-                    ),
-                )
-        if arguments.args and isinstance(arguments.args[0], torch.Tensor) and hasattr(torch.Tensor, base):
+        yield from _functions(operator, arguments, in_python=False)
+        if arguments.args and isinstance(arguments.args[0], torch.Tensor) and hasattr(torch.Tensor, operator.base):
             yield _method(operator, arguments)
+        yield from _functions(operator, arguments, in_python=True)
     yield _overload(operator, arguments)
+
+
+def _functions(operator: Operator, arguments: Arguments, *, in_python: bool) -> Iterator[Entry]:
+    """The functions of torch that have the operator's name: built in, or written in Python (``torch.einsum``)."""
+    torch = load_torch()
+    inside, names, shown = _spell(arguments)
+    for path in _MODULES:
+        module: Any = torch
+        for word in path.split(".")[1:]:
+            module = getattr(module, word, None)
+        found = getattr(module, operator.base, None)
+        if isinstance(found, FunctionType) if in_python else type(found).__name__ == "builtin_function_or_method":
+            yield _with_parser(
+                operator,
+                found,
+                Entry(
+                    way="function",
+                    function=f"{path}.{operator.base}",
+                    inside=inside,
+                    names={**names, "torch": torch},
+                    shown=f"{path}.{operator.base}({shown})",
+                    in_python=in_python,
+                ),
+            )
 
 
 def _method(operator: Operator, arguments: Arguments) -> Entry:
