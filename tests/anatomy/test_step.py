@@ -276,6 +276,37 @@ def test_gradients_that_a_step_drops_at_its_end_were_there(below: Callable[..., 
     assert [f.evidence["parameters"] for f in found] == ([missing] if missing else [])
 
 
+@pytest.mark.parametrize("where", ["a list", "a ModuleList", "not handed over", "frozen"])
+def test_gradients_that_no_optimizer_uses_are_named(where: str, cpu: Any) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layers = [torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)]
+            self.layers: Any = layers if where == "a list" else torch.nn.ModuleList(layers)
+            self.head = torch.nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.head(self.layers[1](self.layers[0](x)))
+
+    model, x = Net(), torch.rand(2, 4)
+    if where == "frozen":
+        model.layers.requires_grad_(False)
+    trained = model.head.parameters() if where == "not handed over" else model.parameters()
+    optimizer = torch.optim.SGD([p for p in trained if p.requires_grad], lr=0.01)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = [f for f in dissect(step, cpu, model=model).findings if f.code == "gradient-unused"]
+    expected = ["model.layers[0].weight"] if where == "a list" else ["model.layers.0.weight"]
+    assert [f.evidence["first"] for f in found] == (expected if where in ("a list", "not handed over") else [])
+    assert all(f.evidence["parameters"] == 4 for f in found)
+
+
 def test_a_loss_made_anew_reaches_no_parameter_at_all(cpu: Any) -> None:
     x = torch.rand(2, 4)
     step = training(lambda model: torch.tensor(model["above"](model["below"](x)).mean().item(), requires_grad=True))
