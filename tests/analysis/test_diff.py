@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -241,3 +243,52 @@ def test_workers_take_the_loader_away(traces_dir: Path) -> None:
     assert diff.answer == "faster"
     change = {cause.name: cause.b_ns - cause.a_ns for cause in diff.causes}
     assert min(change, key=lambda name: change[name]) == "loader"
+
+
+SIX = [f"aten::op{number}" for number in range(6)]
+
+
+def uniform(a: Trace, b: Trace) -> list[tuple[object, float]]:
+    found = [f for f in diff_traces(a, b).findings if f.code == "uniform-change"]
+    return [(f.evidence["side"], round(float(f.evidence["ratio"] or 0), 2)) for f in found]
+
+
+def test_a_device_that_is_slower_for_everything_is_no_operators_fault() -> None:
+    """A lower clock makes every kernel 1.4 times as long: the aligned operators alone would blame them all."""
+    assert uniform(steps(SIX, kernel=100), steps(SIX, kernel=140)) == [("device", 1.4)]
+    assert uniform(steps(SIX, kernel=100), steps(SIX, kernel=102)) == []
+    assert uniform(steps(SIX[:3], kernel=100), steps(SIX[:3], kernel=140)) == []
+
+
+def test_one_operator_that_changed_is_no_change_of_the_device() -> None:
+    slower = json.loads(traced(SIX, host=20))
+    for event in slower["traceEvents"]:
+        if event["name"] == "kernel of aten::op3":
+            event["dur"] *= 4
+    assert uniform(steps(SIX, kernel=100), read(slower)) == []
+
+
+def test_a_host_that_is_slower_for_everything_is_told_as_well() -> None:
+    before, after = (read(json.loads(traced(SIX, host=host))) for host in (20, 26))
+    assert uniform(before, after) == [("host", 1.3)]
+
+
+def traced(names: list[str], *, host: int) -> bytes:
+    """Three steps whose operators take ``host`` µs on the host and 100 µs on the device."""
+    builder, number = TraceBuilder(), 0
+    for step in range(3):
+        for place, name in enumerate(names):
+            number += 1
+            at = step * 1_000 + place * 30
+            builder.op(name, at * US, host * US)
+            builder.launch("cudaLaunchKernel", (at + 5) * US, 5 * US, correlation=number)
+            builder.kernel(f"kernel of {name}", (step * 1_000 + 12 + place * 100) * US, 100 * US, correlation=number)
+        builder.step(step, step * 1_000 * US, 990 * US)
+    return builder.to_json()
+
+
+def read(document: dict[str, Any]) -> Trace:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made.json"
+        path.write_text(json.dumps(document))
+        return read_trace(path)

@@ -14,6 +14,7 @@ from referee.analysis.align import align
 from referee.analysis.evidence import judge
 from referee.analysis.idle import CAUSES
 from referee.analysis.study import Study
+from referee.analysis.uniform import uniform_findings
 from referee.graph.calls import named
 from referee.graph.owner import Enclosing
 from referee.records.diff import Answer, DiffCause, DiffEntry, DiffSide, KernelChange, TraceDiff
@@ -83,8 +84,8 @@ def diff_traces(a: Trace, b: Trace) -> TraceDiff:
         noise_ns=noise_ns,
         causes=_causes(left, right),
         entries=entries,
-        kernels=_kernels(left, right),
-        findings=_findings(left, right, entries),
+        kernels=(kernels := _kernels(left, right)),
+        findings=(*_findings(left, right, entries), *uniform_findings(entries, kernels)),
     )
 
 

@@ -50,7 +50,7 @@ def dissect_step(
         for mode in MODES
     )
     findings += mode_compiles(modes)
-    findings += [finding for finding in observation.findings if finding.code == "switch-set"]
+    findings += [finding for finding in observation.findings if finding.code in ("switch-set", "watched")]
     whole = modes[0]
     return Anatomy(
         op=name,
