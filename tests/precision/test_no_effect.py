@@ -80,6 +80,21 @@ def test_weights_in_float64_are_said_to_be_what_was_timed() -> None:
     assert "autocast-without-effect" not in found  # said once
 
 
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (torch.rand(8, 1, dtype=torch.float64), True),
+        (torch.rand(8, 1), False),
+        (torch.tensor(0.5, dtype=torch.float64), False),
+    ],
+    ids=["float64", "float32", "a number"],
+)
+def test_data_in_float64_beside_narrower_weights_is_told(target: Any, told: bool) -> None:
+    model, x = torch.nn.Linear(16, 1), torch.rand(8, 16)
+    made = (lambda: torch.nn.functional.mse_loss(model(x), target.expand(8, 1)), model, None)
+    assert ("wide-inputs" in {finding.code for finding in static_findings(subject_of(made))}) is told
+
+
 @pytest.mark.parametrize(("lr", "lost"), [(1e-6, True), (1.0, False)])
 def test_updates_that_weights_in_bf16_do_not_feel_are_told(lr: float, lost: bool) -> None:
     model, x, y = classifier(torch.bfloat16)

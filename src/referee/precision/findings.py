@@ -18,6 +18,7 @@ from referee.precision.weights import (
     low_words,
     spoiled_tensor,
     spoiled_weights,
+    wide_inputs,
     wide_weights,
 )
 from referee.records.finding import Finding, Scalar
@@ -36,6 +37,7 @@ def static_findings(subject: Subject, *, trained: bool = True, lost_frac: float 
         *(half_weights(subject) if trained or subject.optimizers else ()),
         *low_weights(subject, lost_frac),
         *wide_weights(subject),
+        *wide_inputs(subject),
         *cast_cache(),
         *several_optimizers(subject),
     )

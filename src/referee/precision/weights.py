@@ -86,6 +86,23 @@ def wide_weights(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def wide_inputs(subject: Subject) -> Iterator[Finding]:
+    """Does data in float64 meet weights in fewer bits? What it meets is computed in float64, and stays so."""
+    torch = load_torch()
+    weights = {p.dtype for p in subject.parameters()}
+    # A tensor without dimensions widens nothing.
+    wide = [t for t in subject.tensors if t.dtype == torch.float64 and t.dim() and not t.requires_grad]
+    if wide and weights and torch.float64 not in weights:
+        yield Finding(
+            code="wide-inputs",
+            severity="warning",
+            message=f"The step holds data in float64, first {tuple(wide[0].shape)}, and weights in fewer bits: what "
+            "that data meets is computed in float64, which autocast leaves alone.",
+            evidence={"tensors": len(wide), "shape": str(tuple(wide[0].shape))},
+            hint="Convert the data once, when it is loaded: x.float(). NumPy's own dtype is float64.",
+        )
+
+
 def half_weights(subject: Subject) -> Iterator[Finding]:
     """Are weights that are trained kept in float16? A ``GradScaler`` refuses their gradients."""
     torch = load_torch()

@@ -115,6 +115,7 @@ CODES: dict[str, str] = {
     "differs-elsewhere": "calls whose results have another dtype under autocast on another device",
     "low-weights": "weights are kept in fewer bits than float32",
     "state-stands-still": "a tensor kept in few bits is updated in place by less than its last place resolves",
+    "wide-inputs": "data in more bits than the weights widens what it meets",
     "wide-weights": "weights are kept in more bits than float32",
     "autocast-without-effect": "autocast converts nothing of the step",
     "casts-outlive-update": "an autocast region goes on computing with casts of weights from before an update",
