@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from referee.records.finding import Finding
@@ -80,16 +81,16 @@ def _named(mode: object, kind: str) -> str:
 @contextmanager
 def entering() -> Iterator[dict[str, None]]:
     """Gives the modes that are entered meanwhile, by name: those inside a step nobody sees from around it."""
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._device import DeviceContext
-    from torch.utils._python_dispatch import TorchDispatchMode
-
+    # A step is about to run, so torch is loaded; of these parts it loads the last when a device is first a context.
+    functions = import_module("torch.overrides").TorchFunctionMode
+    dispatch = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    devices = import_module("torch.utils._device").DeviceContext
     found: dict[str, None] = {}
     # A device as a context is put in force below Python: it is seen as it is made.
     noted = (
-        (TorchFunctionMode, "__enter__", "function mode"),
-        (TorchDispatchMode, "__enter__", "dispatch mode"),
-        (DeviceContext, "__init__", "function mode"),
+        (functions, "__enter__", "function mode"),
+        (dispatch, "__enter__", "dispatch mode"),
+        (devices, "__init__", "function mode"),
     )
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in noted]
 
