@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+import referee
 from referee.bench.plan import Plan
 from referee.bench.shapes import Shape, measure_shapes
 from referee.bench.sweep import Built
 from referee.device.fake import FakeDevice, FakeLazy, FakeOutput, FakeSync
 from referee.device.noise import Preemption, VirtualClock
 from referee.errors import OptionError
+from referee.records.finding import Finding
 from referee.records.schema import from_json, to_json
+from referee.report.compose import compose
+from referee.report.text import render_text
 from referee.units import NS_PER_MS, NS_PER_S
 
 US = 1_000
@@ -94,3 +100,41 @@ def test_a_set_of_shapes_survives_saving_and_loading() -> None:
     device = FakeSync()
     found = measure_shapes({"a": shape(device, 10)}, device=device, plan=PLAN)
     assert from_json(to_json(found)) == found
+
+
+def test_no_percentiles_where_a_finding_forbids_them() -> None:
+    device = FakeSync()
+    zeros = Finding(code="zero-inputs", severity="fatal", message="Every input is all zeros.")
+    built = replace(shape(device, 10).built, findings=(zeros,))
+    found = measure_shapes({"a": shape(device, 10), "b": Shape(built=built)}, device=device, plan=PLAN)
+    assert (found.mixture, found.p99_all_ns, [point.tail for point in found.points]) == (None, None, [None, None])
+    (told,) = found.findings
+    assert told.message == "b: Every input is all zeros."
+    assert "Every input is all zeros" in render_text(compose(found), width=100, color=False)
+
+
+def test_a_step_that_raises_keeps_the_calls_before_it() -> None:
+    device = FakeSync()
+    left = iter(range(10**6))
+
+    def step() -> FakeOutput:
+        if next(left) == 4_000:
+            raise ValueError("no more data")
+        return device.run(host_ns=10 * US)
+
+    found = measure_shapes({"a": Shape(built=Built(step=step))}, device=device, plan=PLAN)
+    assert found.stop_reason == "raised"
+    assert found.mixture is not None
+    assert "ValueError: no more data at a" in found.findings[0].message
+    with pytest.raises(OptionError, match="has an end"):
+        measure_shapes({"a": shape(device, 10, share=float("inf"))}, device=device, plan=PLAN)
+
+
+@pytest.mark.torch
+def test_results_that_are_handed_out_again_are_told() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.randn(4)
+    kept = x * 2
+    found = referee.shapes(lambda ready: (lambda: kept) if ready else lambda: x * 2, [False, True], budget="30ms")
+    told = [finding.evidence["shape"] for finding in found.findings if finding.code == "cached-result"]
+    assert told == ["True"]

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
+from referee.bench.cached import check_computed
 from referee.bench.calibrate import Overhead, measure_overhead, with_settling
 from referee.bench.guards import check_counters
 from referee.bench.loop import Block, quiet_collector, run_block
-from referee.bench.plan import Plan, Progress, ProgressCallback, no_progress
+from referee.bench.plan import MIN_BLOCKS, Plan, Progress, ProgressCallback, no_progress
+from referee.bench.raised import step_raised
 from referee.bench.sampling import MIN_CLEAN
 from referee.bench.settling import settle_words
 from referee.bench.sweep import Built
@@ -21,7 +24,7 @@ from referee.bench.warmup import WarmedUp, moved_counters, warm_up
 from referee.device.protocol import Device
 from referee.device.provenance import MachineMark, collect, mark_machine
 from referee.errors import OptionError
-from referee.records.finding import Finding
+from referee.records.finding import Finding, fatal
 from referee.records.provenance import Provenance
 from referee.records.shapes import ShapePoint, ShapeSet, Tail
 from referee.stats.tail import tail_of
@@ -48,14 +51,15 @@ def measure_shapes(
 ) -> ShapeSet:
     """Warm each shape up, then call them in random order by their shares, settled each time, until the budget ends.
 
-    Anything compiled once all shapes are warm is a fatal finding: a service would pay for it at any request. An
-    interrupt keeps the calls that were made.
+    Anything compiled once all shapes are warm is a fatal finding: a service would pay for it at any request. Where a
+    finding is fatal there are no percentiles. An interrupt keeps the calls that were made, and so does what a step
+    raises once there are some; before that it passes through.
     """
     plan = Plan() if plan is None else plan
     if not shapes:
         raise OptionError("A set of shapes needs at least one.")
-    if any(not shape.share > 0 for shape in shapes.values()):
-        raise OptionError("Each shape needs a share above zero.")
+    if any(not 0 < shape.share < inf for shape in shapes.values()):
+        raise OptionError("Each shape needs a share above zero, and one that has an end.")
     mark = mark_machine()
     labels, weights = list(shapes), [shape.share for shape in shapes.values()]
     with quiet_collector():
@@ -67,10 +71,11 @@ def measure_shapes(
             warmed[label] = warm_up(shape.built.step, device=device, plan=plan, first=shape.built.first)
             own[label] = with_settling(overhead, shape.built.step, device=device, calls=1)
         before = device.counters()
-        taken, stop_reason = _call_mixed(
+        taken, stop_reason, raised = _call_mixed(
             shapes, labels, weights, device=device, plan=plan, seed=seed, progress=progress
         )
         moved = moved_counters(before, device.counters())
+        found = tuple(f for label in labels for f in _of_shape(label, shapes[label], device=device, again=not raised))
     points = tuple(
         ShapePoint(
             label=label,
@@ -84,18 +89,39 @@ def measure_shapes(
     times = [own[label].settled_per_call(block) for label, block in taken]
     clean = [ns for ns, (_, block) in zip(times, taken, strict=True) if block.switches == 0]
     everything = tail_of(times)
-    findings = [*check_counters(moved), *(f for shape in shapes.values() for f in shape.built.findings)]
     mixture = tail_of(clean)
+    findings = (
+        *check_counters(moved),
+        *found,
+        *raised,
+        *_too_few(mixture),
+        *_interrupted(stop_reason, calls=len(taken)),
+    )
+    refused = bool(fatal(findings))
     return ShapeSet(
         name=name,
-        points=points,
-        mixture=mixture,
+        points=tuple(replace(point, tail=None) for point in points) if refused else points,
+        mixture=None if refused else mixture,
         preempted_frac=1 - len(clean) / len(times) if times else 0.0,
-        p99_all_ns=None if everything is None else everything.p99_ns,
+        p99_all_ns=None if everything is None or refused else everything.p99_ns,
         stop_reason=stop_reason,
         seed=seed,
         provenance=points[0].provenance,
-        findings=(*findings, *_too_few(mixture), *_interrupted(stop_reason, calls=len(taken))),
+        findings=findings,
+    )
+
+
+def _of_shape(label: str, shape: Shape, *, device: Device, again: bool) -> tuple[Finding, ...]:
+    """What was found of one shape, by its label. ``again``: its step may be called once more."""
+    built, computed = shape.built, tuple[Finding, ...]()
+    try:
+        if again:
+            computed = check_computed(built.step, built.observation, device=device, severity="warning")
+    except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - calls of ours, after the percentiles
+        pass
+    return tuple(
+        replace(finding, message=f"{label}: {finding.message}", evidence={"shape": label, **finding.evidence})
+        for finding in (*built.findings, *computed)
     )
 
 
@@ -108,7 +134,8 @@ def _call_mixed(
     plan: Plan,
     seed: int,
     progress: ProgressCallback,
-) -> tuple[list[tuple[str, Block]], str]:
+) -> tuple[list[tuple[str, Block]], str, tuple[Finding, ...]]:
+    """The blocks in their order, each with its shape, why that ended, and what was raised if that did."""
     draw = random.Random(seed)
     taken: list[tuple[str, Block]] = []
     start_ns = device.now_ns()
@@ -118,14 +145,18 @@ def _call_mixed(
             taken.append((label, run_block(shapes[label].built.step, device=device, calls=1)))
             used = (device.now_ns() - start_ns) / plan.budget_ns
             if used >= 1 and len(taken) >= MIN_CLEAN:
-                return taken, "budget"
+                return taken, "budget", ()
             if len(taken) % _REPORT_CALLS == 0:
                 progress(Progress(stage="calling the shapes in turn", frac=min(1.0, used), blocks=len(taken)))
     except KeyboardInterrupt:
         if not taken:
             raise
-        return taken, "interrupted"
-    return taken, "blocks"
+        return taken, "interrupted", ()
+    except (Exception, SystemExit) as error:  # the user's code: anything can come out
+        if len(taken) < MIN_BLOCKS:
+            raise
+        return taken, "raised", (step_raised(error, blocks=len(taken), where=f"at {label}"),)
+    return taken, "blocks", ()
 
 
 def _tail(overhead: Overhead, blocks: list[Block]) -> Tail | None:
