@@ -253,6 +253,17 @@ def test_a_compiled_step_that_trains_recorded_gradients_though_its_output_has_no
     assert watch(step).switches["grad_mode"] == "grad"
 
 
+@pytest.mark.parametrize("frames", [0, 1])
+def test_a_compiled_module_whose_compiled_forward_is_not_called_is_a_finding(
+    frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = torch.compile(torch.nn.Linear(4, 4), backend="eager"), torch.randn(2, 4)
+    device = open_device("cpu")
+    monkeypatch.setattr(type(device), "counters", lambda _: {"compile.frames": frames})
+    found = observe(lambda: model._orig_mod(x), device)
+    assert ("not-compiled" in {finding.code for finding in found.findings}) is (frames == 0)
+
+
 def test_where_nothing_wants_a_gradient_the_mode_of_a_compiled_step_is_not_told() -> None:
     x = torch.randn(4)
     assert watch(torch.compile(lambda: x * 2, backend="eager")).switches["grad_mode"] == "not read"

@@ -30,7 +30,7 @@ _FUNCTIONS = ("function", "partial", "method")
 
 def what_limits(seen: Observation, device: Device) -> tuple[Finding, ...]:
     """Everything that was seen to limit a number of this step on ``device``, or to forbid it."""
-    return (*_of_tensors(seen), *_unawaited(seen, device))
+    return (*_of_tensors(seen), *_not_compiled(seen, device), *_unawaited(seen, device))
 
 
 def _unawaited(seen: Observation, device: Device) -> Iterable[Finding]:
@@ -75,6 +75,19 @@ def _unawaited(seen: Observation, device: Device) -> Iterable[Finding]:
             message="The step returns no tensor and reads none back: a recording device runs nothing of it.",
             evidence={"operators": seen.n_ops, "device": device.name},
             hint="Return the output (or the loss).",
+        )
+
+
+def _not_compiled(seen: Observation, device: Device) -> Iterable[Finding]:
+    """Does the step hold something compiled, and nothing was compiled in this process although it was called?"""
+    if seen.compiled.startswith("torch.compile") and device.counters().get("compile.frames") == 0:
+        yield Finding(
+            code="not-compiled",
+            severity="warning",
+            message=f"The step holds {seen.compiled}, and nothing was compiled in its calls: what runs is eager.",
+            evidence={"compiled": seen.compiled, "frames": 0},
+            hint="Call what was compiled, and not a method of the module or the module inside it; compile a method by "
+            "itself. TORCHDYNAMO_DISABLE and torch.compiler.disable leave everything eager as well.",
         )
 
 

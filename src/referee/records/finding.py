@@ -39,6 +39,7 @@ CODES: dict[str, str] = {
     "counter-moved": "a counter that must stand still moved inside the timed window",
     "zero-inputs": "every input is all zeros",
     "odd-values": "infinities, NaN or subnormal numbers, with which computing takes another time than with data",
+    "not-compiled": "compiled code is held by the step, and none of it runs",
     "no-output": "the step returned no tensor, so there is nothing of its own to settle on",
     "inputs-mutated": "the step changed its inputs while it was measured",
     "no-fit": "neither law explains the sweep",
