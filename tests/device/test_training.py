@@ -42,6 +42,9 @@ def mixed() -> Any:
         (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)), "none seen"),
         (Own().eval(), "eval"),
         (mixed(), "train and eval"),
+        (torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())), "train"),
+        (torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())), "none seen"),
+        (torch.jit.trace(torch.nn.Linear(4, 4), torch.ones(2, 4)), "none seen"),
     ],
 )
 def test_only_layers_that_ask_for_their_mode_say_it(model: Any, mode: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from referee.device.host import load_torch
+
 if TYPE_CHECKING:
     import torch
 
@@ -21,8 +23,15 @@ def training_mode(modules: Iterable[torch.nn.Module]) -> str:
 
 
 def _asks(module: Any) -> bool:
-    code = getattr(type(module).forward, "__code__", None)
+    code = getattr(getattr(_written(module), "forward", None), "__code__", None)
     if code is None or "training" not in code.co_names:
         return False
-    known = vars(module)
-    return not (known.get("p") == 0 or known.get("dropout") == 0 or known.get("track_running_stats") is False)
+    known = {name: getattr(module, name, None) for name in ("p", "dropout", "track_running_stats")}
+    return not (known["p"] == 0 or known["dropout"] == 0 or known["track_running_stats"] is False)
+
+
+def _written(module: Any) -> type:
+    """The class in which ``forward`` is written: of a scripted layer that of torch's layer by its name."""
+    name = getattr(module, "original_name", None)
+    layer = getattr(load_torch().nn, name, None) if isinstance(name, str) else None
+    return layer if isinstance(layer, type) else type(module)
