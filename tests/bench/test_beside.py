@@ -118,6 +118,7 @@ def test_processes_that_work_on_behind_the_last_call_forbid_the_number() -> None
     found = measure(device.submit, device=device, plan=PLAN)
     finding = parents(found)["unsettled"]
     assert (finding.severity, found.median_ns) == ("fatal", None)
+    assert "children-compute" not in parents(found), "it says how the number is to be taken"
     assert "Child processes of this process used 100.0 % of a processor" in finding.message
     assert "future.result()" in finding.hint
 

@@ -30,6 +30,7 @@ from referee.bench.verify import verify
 from referee.device.fake import FakeAsync, FakeSync
 from referee.device.noise import Preemption, Slowdown, VirtualClock
 from referee.device.registry import open_device
+from referee.records.finding import Finding
 from referee.records.measurement import CoreClock, Measurement, Sweep
 from referee.records.provenance import NOT_READ
 from referee.records.schema import from_json, to_json
@@ -44,14 +45,19 @@ PLAN = Plan(budget_ns=300 * NS_PER_MS, min_ns=200 * NS_PER_MS)
 
 
 def on_a_core(
-    *, percent: int = 100, from_ns: int = 0, preempted: bool = False, chain_ns: int = CHAIN_NS
+    *,
+    percent: int = 100,
+    from_ns: int = 0,
+    preempted: bool = False,
+    chain_ns: int = CHAIN_NS,
+    findings: tuple[Finding, ...] = (),
 ) -> Measurement:
     """A step of 20 µs on a core that takes ``percent`` of its time from ``from_ns`` on."""
     slowdowns = [Slowdown(start_ns=from_ns, end_ns=100 * NS_PER_S, percent=percent)] if percent != 100 else []
     taken = Preemption.every(6 * NS_PER_MS, length_ns=4 * NS_PER_MS) if preempted else ()
     device = FakeSync(clock=VirtualClock(slowdowns=slowdowns, preemptions=taken))
     device.chain_work_ns = chain_ns
-    return measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN)
+    return measure(lambda: device.run(host_ns=CALL_NS), device=device, plan=PLAN, findings=findings)
 
 
 def clock_of(found: Measurement) -> CoreClock:
@@ -83,6 +89,14 @@ def test_it_is_read_every_few_milliseconds_and_costs_the_step_nothing() -> None:
     assert isinstance(calls, int)
     timed_ns = sum(found.samples_ns) * calls
     assert len(clock_of(found).readings_ns) == pytest.approx(timed_ns / EVERY_NS, rel=0.1)
+
+
+def test_no_more_is_said_of_the_clock_than_of_the_number() -> None:
+    zeros = Finding(code="zero-inputs", severity="fatal", message="Every input is all zeros.")
+    found = on_a_core(percent=110, from_ns=150 * NS_PER_MS, findings=(zeros,))
+    assert (found.median_ns, found.core_clock) == (None, None)
+    assert "zero-inputs" in codes(found)
+    assert "core-clock-moved" not in codes(found)
 
 
 def test_preempted_readings_do_not_count() -> None:

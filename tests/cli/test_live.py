@@ -220,6 +220,10 @@ def odd(batch_size=4, act=torch.relu, sizes=(8, 16), label=None, names=["a", "b"
     assert callable(act) and label is None and names == ["a", "b"] and deep == {"a": 1} and sizes == (8, 16)
     x = torch.randn(batch_size, width)
     return lambda: act(x)
+
+def wordless(act=torch.relu):
+    x = torch.randn(4)
+    return lambda: act(x)
 """
 
 
@@ -239,6 +243,7 @@ def verified(saved: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> An
         ["--stmt", "x @ x", "--setup", "import torch; x = torch.randn(8, 8)"],
         ["{t}:odd", "--param", "width=4", "--cache", "flushed"],
         ["{t}:odd", "--batch-size", "2"],
+        ["{t}:wordless"],
     ],
 )
 def test_what_bench_wrote_is_run_again_as_it_was(
@@ -253,7 +258,7 @@ def test_what_bench_wrote_is_run_again_as_it_was(
     found = verified(saved, "--budget", "60ms", capsys=capsys)
     assert found["again"]["provenance"]["method"]["budget_ns"] == 60_000_000
     for key in ("setup", "parameters", "cache_state"):
-        assert found["again"]["provenance"]["method"][key] == found["saved"]["provenance"]["method"][key]
+        assert found["again"]["provenance"]["method"].get(key) == found["saved"]["provenance"]["method"].get(key)
 
 
 def test_a_point_of_a_sweep_is_verified(targets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

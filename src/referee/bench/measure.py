@@ -55,6 +55,9 @@ _PROVED_CALL_FRAC = 0.1
 _LONG_NS = NS_PER_MS
 """Blocks longer than this are rarely clean beside busy processes, so that they are asked what those had of them."""
 
+_OF_THE_NUMBER = ("children-compute", "core-clock-moved")
+"""Findings that say how a number is to be taken, and nothing where there is none."""
+
 
 class Seen(Protocol):
     """What was observed of a step's inputs and outputs (see ``referee.device.observe``)."""
@@ -271,7 +274,9 @@ def _side_share(plan: Plan, *, device: Device, calls: int) -> float:
 def _parameters(target: Source | None) -> dict[str, Scalar]:
     """The values in force of the target's parameters, or a statement's setup, so that it can be measured again."""
     stated: dict[str, Scalar] = {}
-    values = getattr(target, "texts", None) or getattr(target, "values", None)
+    # Texts that are there and empty: only defaults are in force that no text stands for, and leaving them out is right.
+    texts = getattr(target, "texts", None)
+    values = getattr(target, "values", None) if texts is None else texts
     if values:
         stated["parameters"] = json.dumps({name: str(value) for name, value in values.items()})
     if getattr(target, "statement", False):
@@ -343,6 +348,7 @@ def _record(
     )
     if fatal(findings):
         summary, estimate, clock = None, None, None
+        findings = tuple(finding for finding in findings if finding.code not in _OF_THE_NUMBER)
     return Measurement(
         name=name,
         median_ns=None if estimate is None else estimate.point,
