@@ -1,7 +1,9 @@
 """What are rows without a category? What their process, or their process and thread together, are named.
 
-Two profilers write no categories: Ascend's, whose processes are ``CANN`` and ``Ascend Hardware``, and XLA's (of JAX,
-TensorFlow and PyTorch/XLA), whose processes are devices and whose threads are streams, or lines derived from them.
+Three profilers write no categories: PyTorch's older one (lists of events of ``torch.autograd.profiler``), which puts
+``CPU functions`` and ``CUDA functions`` where others have the number of a process; Ascend's, whose processes are
+``CANN`` and ``Ascend Hardware``; and XLA's (of JAX, TensorFlow and PyTorch/XLA), whose processes are devices and whose
+threads are streams, or lines derived from them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from referee.trace.kinds import KIND_OF_CATEGORY, XLA_DERIVED, XLA_OPS, XLA_STEP
 
 _XLA_DEVICE = re.compile(r"/device:(?!CPU)\w+:(\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
+_EVENT_LIST = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
+"""What ``EventList.export_chrome_trace`` calls its processes; the thread of device rows is the device's number."""
 _LINES = {"XLA Ops": XLA_OPS, "Steps": XLA_STEPS}
 
 
@@ -61,6 +65,9 @@ def name_lanes(
 
 def _said_of(pair: tuple[str, str], lanes: Lanes) -> tuple[str, int | None, int] | None:
     """The category of a thread's rows, the device and the stream; ``None`` where its names tell nothing."""
+    if pair[0] in _EVENT_LIST:
+        on_device = _EVENT_LIST[pair[0]] == "kernel" and pair[1].isdecimal()
+        return _EVENT_LIST[pair[0]], int(pair[1]) if on_device else None, 0
     process = lanes.processes.get(pair[0], "")
     if process.lower() in KIND_OF_CATEGORY:
         return process, None, 0
