@@ -304,8 +304,9 @@ def check_waiting(waited: Waited | None, *, compared: bool = False) -> tuple[Fin
         Finding(
             code="host-waits",
             severity="warning",
-            message=f"During {format_frac(waited.frac)} of the time this process neither computed nor wanted a "
-            f"processor: the step sleeps, or waits for input, a lock or another process.{beside}{ratio}",
+            message=f"During {format_frac(waited.frac)} of the time the thread that calls the step neither computed "
+            "nor wanted a processor: the step sleeps, or waits for input, a lock, a thread of its own or another process."
+            f"{beside}{ratio}",
             evidence={"waited_frac": waited.frac, "limit_frac": WAITING_FRAC, "children_frac": children},
             hint="`referee profile` shows the line that waits (--stacks).",
         ),

@@ -75,7 +75,8 @@ class HostClocked:
         return (None, sum(known)) if known else None
 
     def occupied_ns(self) -> int | None:
-        """How long this process has computed or waited for a processor so far, over its threads, in nanoseconds.
+        """How long this thread has computed or waited for a processor so far, in nanoseconds; while torch computes with
+        several threads, how long the process has, over all of them.
 
         What is left of the time elapsed it has slept, or waited for input, a lock or another process. ``None`` where
         the kernel keeps no such account.
