@@ -305,7 +305,7 @@ def check_waiting(waited: Waited | None, *, compared: bool = False) -> tuple[Fin
             code="host-waits",
             severity="warning",
             message=f"During {format_frac(waited.frac)} of the time the thread that calls the step neither computed "
-            "nor wanted a processor: the step sleeps, or waits for input, a lock, a thread of its own or another process."
+            "nor wanted a processor: the step sleeps, or waits for input, a lock, another thread or another process."
             f"{beside}{ratio}",
             evidence={"waited_frac": waited.frac, "limit_frac": WAITING_FRAC, "children_frac": children},
             hint="`referee profile` shows the line that waits (--stacks).",
