@@ -306,3 +306,39 @@ def test_an_edit_is_asked_of_one_ranks_file(tmp_path: Path, capsys: pytest.Captu
     ):
         assert main(["whatif", *words]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_what_the_host_computes_stays_whatever_is_done_to_launches() -> None:
+    """An optimizer on the host launches nothing: a captured graph does not hold it, and fewer launches leave it."""
+    builder, number, at = TraceBuilder(), 0, 0
+    for _ in range(4):
+        for _ in range(5):
+            number += 1
+            builder.op("aten::mm", at * US, 8 * US)
+            builder.launch("cudaLaunchKernel", (at + 1) * US, 4 * US, correlation=number)
+            builder.kernel("mm", (at + 6) * US, 2 * US, correlation=number)
+            at += 9
+        for _ in range(20):
+            builder.op("aten::addcdiv_", at * US, 120 * US)
+            at += 121
+    trace = builder.build()
+    computed_ns = 3 * 20 * 120 * US
+    for edit in ask(trace, [make.graph_replay(), make.fewer_launches(1.0)]).edits:
+        assert edit.low_ns >= computed_ns
+
+
+@pytest.mark.parametrize(("name", "hidden"), [("Memcpy DtoD (Device -> Device)", False), ("Memcpy HtoD", True)])
+def test_a_copy_within_a_device_hides_behind_nothing(name: str, hidden: bool) -> None:
+    builder, free = TraceBuilder(), 0
+    for number in range(1, 21):
+        builder.op("aten::contiguous", number * 9 * US, 8 * US)
+        builder.launch("cudaMemcpyAsync", (number * 9 + 1) * US, 3 * US, correlation=number)
+        free = max(free, (number * 9 + 5) * US)
+        if number % 2:
+            builder.kernel("gemm", free, 110 * US, correlation=number)
+        else:
+            builder.memcpy(free, 110 * US, name=name, correlation=number)
+        free += 110 * US
+    answer = ask(builder.build(), [make.overlap_copies()])
+    assert (answer.edits[0].low_ns < 0.8 * answer.recorded_ns) == hidden
+    assert hidden or answer.edits[0].low_ns == pytest.approx(answer.recorded_ns, rel=0.01)

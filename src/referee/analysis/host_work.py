@@ -7,27 +7,17 @@ pause when the regime is named.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from referee.analysis.hosts import SILENT_NS
 from referee.analysis.idle import Gaps
-from referee.graph.calls import COLLECTIVES, named
-from referee.graph.threads import launching_threads
-from referee.trace.columns import CALL_KINDS, IntColumn, Kind, RowNumbers, Trace
+from referee.graph.computing import computing_rows
+from referee.trace.columns import IntColumn, RowNumbers, Trace
 from referee.trace.intervals import IntervalSet, overlap_ns, union
-from referee.units import NS_PER_US
-
-LASTS_NS = 50 * NS_PER_US
-"""An operator that calls no other and launches nothing costs a few microseconds to issue, recorded or not; one that
-takes ten times as long computes."""
-_NO_COMPUTING = re.compile(rf"c10d::|record_param_comms|barrier|wait|{COLLECTIVES.pattern}", re.IGNORECASE)
-"""Operators that may stand still for others without a call that says so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,31 +32,7 @@ class HostWork:
 
 def find_host_work(trace: Trace) -> HostWork:
     """The operators of the launching threads that hold no other row, launch nothing, and last."""
-    if (found := _FOUND.get(trace)) is None:
-        found = _FOUND[trace] = _find(trace)
-    return found
-
-
-_FOUND: WeakKeyDictionary[Trace, HostWork] = WeakKeyDictionary()
-"""The window, its steps and the remedies ask about the same trace."""
-
-
-def _find(trace: Trace) -> HostWork:
-    rows = trace.rows
-    operators = rows.of(Kind.OPERATOR)
-    operators = operators[rows.end_ns[operators] - rows.start_ns[operators] >= LASTS_NS]
-    operators = operators[launching_threads(trace)[rows.thread[operators]]]
-    operators = operators[~named(trace, operators, _NO_COMPUTING)] if operators.size else operators
-    inner = rows.of(Kind.OPERATOR, *CALL_KINDS)
-    alone = np.ones(operators.size, dtype=bool)
-    for code in np.unique(rows.thread[operators]):
-        mine = np.flatnonzero(rows.thread[operators] == code)
-        same = inner[rows.thread[inner] == code]
-        # Rows are in order of start, the longer first: what a row holds comes right behind it.
-        place = np.searchsorted(same, operators[mine]) + 1
-        follower = same[np.minimum(place, same.size - 1)]
-        alone[mine] = (place >= same.size) | (rows.start_ns[follower] >= rows.end_ns[operators[mine]])
-    operators = operators[alone]
+    rows, operators = trace.rows, computing_rows(trace)
     long = rows.end_ns[operators] - rows.start_ns[operators] >= SILENT_NS
     return HostWork(
         rows=operators,

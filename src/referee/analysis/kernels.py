@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
-from referee.graph.calls import COLLECTIVES, named
+from referee.graph.calls import COLLECTIVES, LOCAL_COPIES, named
 from referee.records.trace_report import TopKernel
 from referee.trace.columns import DEVICE_KINDS, BoolColumn, Kind, RowNumbers, Trace
-
-_WITHIN_DEVICE = re.compile(r"DtoD|D2D|device[- _]?to[- _]?device", re.IGNORECASE)
-"""Kineto's ``Memcpy DtoD (Device -> Device)``, HIP's ``CopyDeviceToDevice``, Nsight's ``Device-to-Device``."""
 
 
 def is_collective(trace: Trace, rows: RowNumbers) -> BoolColumn:
@@ -31,7 +26,7 @@ def is_local_copy(trace: Trace, rows: RowNumbers) -> BoolColumn:
 
     By name; a copy between devices is called peer to peer (``PtoP``), not this.
     """
-    mask: BoolColumn = is_copy(trace, rows) & named(trace, rows, _WITHIN_DEVICE)
+    mask: BoolColumn = is_copy(trace, rows) & named(trace, rows, LOCAL_COPIES)
     return mask
 
 

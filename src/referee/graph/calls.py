@@ -46,6 +46,11 @@ COLLECTIVES = re.compile(
 exchange of experts' tokens."""
 
 
+LOCAL_COPIES = re.compile(r"DtoD|D2D|device[- _]?to[- _]?device", re.IGNORECASE)
+"""Copies within the memory of a device, on no link: Kineto's ``Memcpy DtoD (Device -> Device)``, HIP's
+``CopyDeviceToDevice``, Nsight's ``Device-to-Device``. One between devices is called peer to peer."""
+
+
 def named(trace: Trace, rows: RowNumbers, pattern: re.Pattern[str]) -> BoolColumn:
     """Which of these rows have a name that matches? A name is looked at once, however often it is asked about."""
     codes = trace.rows.name[rows]

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from referee.errors import OptionError
 from referee.graph.build import EdgeKind, Graph
-from referee.graph.calls import COLLECTIVES, COPIES, GRAPH_LAUNCHES, WAITS, named
+from referee.graph.calls import COLLECTIVES, COPIES, GRAPH_LAUNCHES, LOCAL_COPIES, WAITS, named
+from referee.graph.computing import computing_rows
 from referee.trace.columns import NONE, BoolColumn, IntColumn, Kind, RowNumbers, Trace
 from referee.trace.intervals import overlap_ns, union
 from referee.whatif.chains import Chains, find_chains, host_of
@@ -74,13 +75,20 @@ class Subject:
         return found
 
     @cached_property
-    def loader_ns(self) -> IntColumn:
-        """How much of each edge's time lies in a data-loader row: no edit of launches takes that away."""
+    def kept_ns(self) -> IntColumn:
+        """How much of each edge's time lies in a data loader's row, or in an operator that computes on the host: no
+        edit of launches takes that away."""
         rows, time_ns = self.trace.rows, self.graph.time_ns
-        loaders = rows.of(Kind.LOADER)
+        stays = np.union1d(rows.of(Kind.LOADER), computing_rows(self.trace))
         begin_ns, end_ns = time_ns[self.graph.source], time_ns[self.graph.target]
-        spans = union(rows.start_ns[loaders], rows.end_ns[loaders])
+        spans = union(rows.start_ns[stays], rows.end_ns[stays])
         return overlap_ns(begin_ns, np.maximum(begin_ns, end_ns), within=spans)
+
+    @cached_property
+    def carried(self) -> RowNumbers:
+        """Copies over a link: those within a device are its own work."""
+        copies = self.trace.rows.of(Kind.MEMCPY)
+        return copies[~named(self.trace, copies, LOCAL_COPIES)]
 
     @cached_property
     def chains(self) -> Chains:
@@ -214,7 +222,7 @@ def graph_replay() -> Edit:
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
         graph = subject.graph
         if end == "low":
-            kept = np.minimum(weights, subject.loader_ns)
+            kept = np.minimum(weights, subject.kept_ns)
             return _with(weights, subject.host, kept[subject.host])
         weights = _with(weights, subject.launch_calls, 0.0)
         launches = (graph.kind == EdgeKind.LAUNCH) & (weights > REPLAY_KERNEL_NS)
@@ -226,8 +234,8 @@ def graph_replay() -> Edit:
         return _with(weights, gaps, np.maximum(weights[gaps], least_ns))
 
     basis = (
-        "hopeful: all host time between waits goes but that of data loaders; careful: launch calls alone, 1.3 µs "
-        "between kernels stay"
+        "hopeful: all host time between waits goes but that of data loaders and of what the host computes; careful: "
+        "launch calls alone, 1.3 µs between kernels stay"
     )
     return Edit("graph", apply, basis)
 
@@ -239,10 +247,10 @@ def fewer_launches(share: float) -> Edit:
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
         mask = subject.launch_calls if end == "high" else subject.host
-        kept = np.minimum(weights, subject.loader_ns)
+        kept = np.minimum(weights, subject.kept_ns)
         return _with(weights, mask, (kept + (weights - kept) * (1 - share))[mask])
 
-    basis = "careful: the calls alone; hopeful: the host's path to them as well, but for data loaders"
+    basis = "careful: the calls alone; hopeful: the host's path to them as well, but for loaders and its own computing"
     return Edit(f"fewer-launches {share:g}", apply, basis)
 
 
@@ -263,8 +271,8 @@ def overlap_copies() -> Edit:
 
     def apply(subject: Subject, weights: Weights, end: End) -> Weights:
         graph, trace = subject.graph, subject.trace
-        copies = trace.rows.of(Kind.MEMCPY)
-        mask = subject.device(Kind.MEMCPY)
+        copies = subject.carried
+        mask = subject.of_rows(copies)
         weights = _with(weights, mask, 0.0 if end == "low" else weights[mask] * 0.5)
         if end == "high":
             copies = copies[~named(trace, copies, _TO_HOST)]
@@ -276,7 +284,9 @@ def overlap_copies() -> Edit:
         "hopeful: all copies hidden, no call of one waits; careful: half of each, calls that copy to the host still "
         "wait; no shorter than the copies of one stream take together; Synchronize calls stay"
     )
-    return Edit("overlap-copies", apply, basis, lambda subject: _longest_stream(subject, subject.device(Kind.MEMCPY)))
+    return Edit(
+        "overlap-copies", apply, basis, lambda subject: _longest_stream(subject, subject.of_rows(subject.carried))
+    )
 
 
 def hide_communication() -> Edit:
