@@ -14,6 +14,7 @@ from referee.bench.cached import check_computed
 from referee.bench.calibrate import choose_calls, measure_overhead, with_settling
 from referee.bench.clocks import SideClocks, headline_alone, read_clocks
 from referee.bench.core_clock import ClockReader, check_clock, core_clock
+from referee.bench.garbage import check_garbage, read_resident
 from referee.bench.guards import (
     check_blocks,
     check_budget,
@@ -121,7 +122,7 @@ def measure(
     before = mark_machine()
     with quiet_collector():
         busy_before = busy_beside(device, children=None if first is None else first.children_frac)
-        start_ns = device.now_ns()
+        resident_bytes, start_ns = read_resident(device), device.now_ns()
         timed = _time(step, device=device, plan=plan, first=first, prepare=prepare, progress=progress)
         with hold_interrupts() as held:
             timed = replace(timed, spent_ns=device.now_ns() - start_ns - timed.warmed.once_ns)
@@ -131,7 +132,9 @@ def measure(
         proved = _prove(step, timed, device=device, plan=plan, fresh=fresh, seen=observation)
         with hold_interrupts() as held:
             beside = check_beside(busy_before, busy_after, waits=much_waiting(timed.waited))
-            left = (*check_kept(observation, calls=_calls(timed)), *beside)
+            kept = check_kept(observation, calls=_calls(timed))
+            garbage = () if kept else check_garbage(resident_bytes, device=device, calls=_calls(timed))
+            left = (*kept, *garbage, *beside)
             stated = {**_method(timed, device=device, plan=plan, seen=observation), **_parameters(target)}
             provenance = collect(
                 device,

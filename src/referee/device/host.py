@@ -94,6 +94,14 @@ class HostClocked:
         used_ns = time.process_time_ns() - time.thread_time_ns() - used_ns
         return used_ns / max(1, time.perf_counter_ns() - start_ns)
 
+    def resident_bytes(self) -> int | None:
+        """How much memory this process occupies; ``None`` where the kernel does not tell."""
+        try:
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        return pages * resource.getpagesize()
+
     def children_ns(self) -> int:
         """How long child processes of this process have computed so far (:mod:`referee.device.children`)."""
         return children_ns()
