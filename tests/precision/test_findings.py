@@ -90,6 +90,22 @@ def test_a_sum_has_another_dtype_on_cuda() -> None:
     assert [f.code for f in elsewhere_findings(rows)] == ["differs-elsewhere"]
 
 
+def test_indexing_runs_on_the_other_device_and_leaves_tensors_as_they_were() -> None:
+    """A class of tensors that once had an item method of Python's stays a sequence, which torch.tensor would ask."""
+    model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+
+    def step() -> torch.Tensor:
+        kept, out = torch.zeros(2, 4), model(inputs)
+        kept[0] = out[1].detach()
+        return out[:, 0].sum() + kept.sum()
+
+    elsewhere = record_elsewhere(subject_of((step, model, None)), "cuda", "bfloat16")
+    assert elsewhere.stopped == ""
+    assert {"getitem", "setitem", "linear", "sum"} <= {call.name for call in elsewhere.recording.calls}
+    assert not {"__getitem__", "__setitem__"} & set(vars(torch.Tensor))
+    assert torch.equal(torch.tensor([torch.tensor(1)]), torch.tensor([1]))
+
+
 def test_binary_cross_entropy_raises_on_cuda_only() -> None:
     model, inputs = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), torch.rand(3, 4)
     subject = subject_of((lambda: F.binary_cross_entropy(model(inputs), torch.ones(3, 1)), model, None))

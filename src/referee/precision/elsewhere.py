@@ -27,8 +27,13 @@ from referee.precision.tape import Tape, backward_dtypes, derived_casts
 from referee.records.finding import Finding
 from referee.records.precision import DeviceDifference
 
-_GUARDED = ("contiguous", "__getitem__", "__setitem__", "copy_", "cuda")
+_GUARDED = ("contiguous", "copy_", "cuda")
 """Methods that ask for the device's guard before anything else, which a build without that device does not have."""
+
+_ITEMS = ("__getitem__", "__setitem__")
+"""Those of them that Python keeps a slot of the class for, which it does not clear again when they are taken away: a
+tensor whose class once had them is a sequence, and ``torch.tensor([a])`` fails. Only the class of fake tensors gets
+them."""
 
 _WRITING = ("__setitem__", "copy_")
 
@@ -70,11 +75,15 @@ def record_elsewhere(subject: Subject, device_type: str, dtype: str) -> Elsewher
         on.replace_attribute(torch.autograd.Function, "apply", functions.apply())
         if subject.own_sites:
             _mirror(on, torch, subject.device_type, device_type, getattr(torch, dtype), tape)
-        calls = CallRecorder(found, stack, substitute=fakes.substitute)
+        items = {name: fakes.detour(getattr(torch.Tensor, name)) for name in _ITEMS}
+        instead = {getattr(torch.Tensor, name): call for name, call in items.items()}
+        calls = CallRecorder(found, stack, substitute=fakes.substitute, instead=instead)
         try:
             around = nullcontext() if subject.own_sites else autocast_state(device_type, getattr(torch, dtype))
             for name in _GUARDED:
                 on.replace_attribute(torch.Tensor, name, fakes.detour(getattr(torch.Tensor, name)))
+            for name, call in items.items():
+                on.replace_attribute(fakes.kind, name, call)
             with around, fakes.mode, calls, OpRecorder(found, stack, tape=tape):
                 tape.returned(subject.step())
         except BackwardReached:
@@ -165,7 +174,7 @@ class _Fakes:
         from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
         from torch.utils.weak import WeakIdKeyDictionary
 
-        self._torch, self._fake, self._tape = torch, FakeTensor, tape
+        self._torch, self.kind, self._tape = torch, FakeTensor, tape
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._device = torch.device(device_type)
         self._made: dict[int, tuple[Any, Any]] = {}
@@ -211,11 +220,11 @@ class _Fakes:
         return tensor
 
     def _is_there(self, tensor: Any) -> bool:
-        return isinstance(tensor, self._fake) and tensor.device.type == self._device.type
+        return isinstance(tensor, self.kind) and tensor.device.type == self._device.type
 
     def _to_meta(self, value: Any) -> Any:
         if isinstance(value, self._torch.Tensor):
-            made = self._fake(self.mode, _meta_of(self._torch, value), self._torch.device("meta"))
+            made = self.kind(self.mode, _meta_of(self._torch, value), self._torch.device("meta"))
             self._tape.stands_for(made, value)
             return made
         if isinstance(value, (list, tuple)):
@@ -228,7 +237,7 @@ class _Fakes:
         kept = self._made.get(id(tensor))
         if kept is None:
             meta = _meta_of(self._torch, tensor)
-            kept = self._made[id(tensor)] = (tensor, self._fake(self.mode, meta, self._device))
+            kept = self._made[id(tensor)] = (tensor, self.kind(self.mode, meta, self._device))
             self._tape.stands_for(kept[1], tensor)
         return kept[1]
 

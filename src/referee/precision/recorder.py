@@ -173,13 +173,23 @@ class OpRecorder(ListeningMode):
 
 
 class CallRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed
-    """Sees torch's functions as Python calls them."""
+    """Sees torch's functions as Python calls them.
+
+    ``substitute`` may put others in the place of the arguments, and ``instead`` names what is called in the place of a
+    function.
+    """
 
     def __init__(
-        self, found: Recording, stack: Callable[[], str], *, substitute: Callable[[Any], Any] | None = None
+        self,
+        found: Recording,
+        stack: Callable[[], str],
+        *,
+        substitute: Callable[[Any], Any] | None = None,
+        instead: Mapping[Any, Callable[..., Any]] | None = None,
     ) -> None:
         super().__init__()
         self._found, self._stack, self._substitute = found, stack, substitute
+        self._instead = instead or {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         import torch
@@ -190,6 +200,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is not fol
             args, kwargs = self._substitute(args), self._substitute(kwargs)
         if name in _ATTRIBUTES or name.startswith("_record_function"):
             return func(*args, **kwargs)
+        func = self._instead.get(func, func)
         found = self._found
         outer = found.current, found.explicit
         number = len(found.calls)
