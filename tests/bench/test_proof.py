@@ -312,7 +312,29 @@ def test_single_calls_that_others_lengthened_are_no_proof_that_work_did_not_run(
     if outcome == "cannot-prove":
         (finding,) = proof_findings(found, device=device)
         assert finding.code == "work-not-proved"
-        assert finding.message.startswith("Hardly a single call was free of preemption")
+        assert finding.message.startswith("Hardly a reading was free of preemption")
+
+
+@pytest.mark.parametrize(
+    ("taken", "ran", "outcome"),
+    [(REPEATS, True, "ran"), (10**6, True, "cannot-prove"), (10**6, False, "did-not-run")],
+)
+def test_shorter_windows_that_others_lengthened_are_no_proof_that_work_did_not_run(
+    taken: int, ran: bool, outcome: str
+) -> None:
+    """All of n calls lose the core for as long as n calls take, those of 2n calls for an instant."""
+    device, shorter = Busy(), count()
+    patterns = Patterns(device)
+
+    def window(n: int) -> None:
+        (patterns.each_settled if ran else patterns.last_only)(n)
+        device.lost_ns = CALLS * DEVICE if n == CALLS and ran else HOST
+        if next(shorter) < 2 + 2 * taken:
+            device.take()
+
+    found = prove_window(window, device=device, fresh=patterns.fresh)
+    assert found.outcome == outcome
+    assert found.disturbed is (outcome == "cannot-prove")
 
 
 class ReadsBack:

@@ -82,13 +82,18 @@ class Proof:
     repeat: Repeat | None = None
     """What the device saw a repeated call do, where the time spoke against it."""
     disturbed: bool = False
-    """Whether nothing is proved because hardly a single call was free of preemption."""
+    """Whether nothing is proved because hardly a reading was free of preemption."""
 
     @property
     def slope_frac(self) -> float:
         """What a further call adds, as a share of one settled call less the settling."""
         work_ns = self.one_ns - self.settle_ns
         return self.slope_ns / work_ns if work_ns > 0 else float("inf")
+
+    @property
+    def least_ns(self) -> float:
+        """The least that a call adds whose work ran."""
+        return self.threshold_frac * (self.one_ns - self.settle_ns)
 
     @property
     def clear(self) -> bool:
@@ -190,8 +195,9 @@ def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], c
     """Does the work run inside ``window``, whoever wrote it and however it settles?
 
     Interleaved readings of one fresh call and of windows of n and 2n calls (:class:`~referee.bench.windows.Pairs`);
-    further rounds, up to :data:`ROUNDS`, while the outcome is not clear. Whatever a window leaves unfinished is
-    finished outside of the timed part, so that it cannot fall into the next one.
+    further rounds, up to :data:`ROUNDS`, while the outcome is not clear, or the windows, few of which are clean, had
+    time for work that seems not to have run. Whatever a window leaves unfinished is finished outside of the timed part,
+    so that it cannot fall into the next one.
     """
     ones = FreshCalls(fresh, device=device)
     for count in (calls, 2 * calls):
@@ -209,10 +215,12 @@ def prove_window(window: Window, *, device: Device, fresh: Callable[[], Step], c
             calls=calls,
             threshold_frac=_threshold(device),
         )
-        if proof.clear:
+        contested = proof.outcome == "did-not-run" and pairs.had_time_for(proof.least_ns)
+        if proof.clear and not contested:
             break
-    if proof.outcome == "did-not-run" and proof.slope_frac >= CLEAR_FRAC and not ones.calls.undisturbed:
-        # What others lengthened is the call that all is held against.
+    # What others lengthened is the shorter window, or the call that all is held against.
+    lengthened = proof.slope_frac >= CLEAR_FRAC and not ones.calls.undisturbed
+    if contested or (proof.outcome == "did-not-run" and lengthened):
         return replace(proof, outcome="cannot-prove", disturbed=True)
     return proof
 
@@ -294,9 +302,9 @@ _SINGLE = {True: "one call on fresh inputs", False: "one call that is settled al
 
 def _why_not_proved(proof: Proof, *, single: str) -> str:
     if proof.disturbed:
-        return "Hardly a single call was free of preemption, so nothing proves that the work ran."
+        return "Hardly a reading was free of preemption, so nothing proves that the work ran."
     work_ns = proof.one_ns - proof.settle_ns
-    if proof.slope_ns < proof.threshold_frac * work_ns and work_ns >= SPREAD_FACTOR * proof.one_spread_ns:
+    if proof.slope_ns < proof.least_ns and work_ns >= SPREAD_FACTOR * proof.one_spread_ns:
         return (
             f"Each further call adds {format_frac(max(0.0, proof.slope_frac))} of {single} "
             f"({format_ns(proof.one_ns)}), and reads a value back: that was computed, whether the rest was cannot be "

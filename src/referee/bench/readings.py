@@ -22,8 +22,10 @@ class Readings:
 
     def typical(self) -> float:
         """The median of the clean ones; where there are too few, the least of all: preemption only lengthens."""
-        if self.undisturbed:
-            return float(np.median(self.clean))
+        return float(np.median(self.clean)) if self.undisturbed else self.least()
+
+    def least(self) -> float:
+        """The least of all, clean or not."""
         return min((*self.clean, *self.preempted))
 
     @property

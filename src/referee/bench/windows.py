@@ -80,6 +80,15 @@ class Pairs:
         """What each further call adds, by all readings so far."""
         return (self._double.typical() - self._single.typical()) / self._calls
 
+    def had_time_for(self, call_ns: float) -> bool:
+        """Whether no window of 2n calls was too short for so many of ``call_ns``, where few windows are clean.
+
+        Windows of n calls that others all lengthened, and one of 2n that they let be, add nothing to each other
+        although every call was made.
+        """
+        clean = self._single.undisturbed and self._double.undisturbed
+        return not clean and self._double.least() >= 2 * self._calls * call_ns
+
     @property
     def ratio(self) -> float:
         """T(2n) over T(n)."""
