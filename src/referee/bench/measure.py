@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -134,20 +134,19 @@ def measure(
             beside = check_beside(busy_before, busy_after, waits=much_waiting(timed.waited))
             kept = check_kept(observation, calls=_calls(timed))
             garbage = () if kept else check_garbage(resident_bytes, device=device, calls=_calls(timed))
-            left = (*kept, *garbage, *beside)
-            stated = {**_method(timed, device=device, plan=plan, seen=observation), **_parameters(target)}
             provenance = collect(
                 device,
-                dtype="not read" if observation is None else observation.dtype,
-                shapes=() if observation is None else tuple(observation.shapes),
-                method={**stated, **(method or {})},
+                **_observed(observation),
+                method={
+                    **_method(timed, device=device, plan=plan, seen=observation),
+                    **_parameters(target),
+                    **(method or {}),
+                },
                 target=target,
                 before=before,
                 switches={**_casts(observation), **(switches or {})},
-                devices=getattr(observation, "devices", ()),
-                threads=getattr(observation, "threads", None),
             )
-            given = (*findings, *left, *proved)
+            given = (*findings, *kept, *garbage, *beside, *proved)
             found = _record(
                 timed, name=name, plan=plan, device=device, provenance=provenance, given=given, seen=observation
             )
@@ -272,6 +271,16 @@ def _side_share(plan: Plan, *, device: Device, calls: int) -> float:
     single = calls > 1 and ("settled_per_call" in plan.clocks or ("enqueue" in plan.clocks and not synchronous))
     marked = device.settling is Settling.ASYNCHRONOUS and "device" in plan.clocks
     return plan.side_frac * (single + marked)
+
+
+def _observed(seen: Seen | None) -> dict[str, Any]:
+    """What the provenance takes from what was observed of the step."""
+    return {
+        "dtype": "not read" if seen is None else seen.dtype,
+        "shapes": () if seen is None else tuple(seen.shapes),
+        "devices": getattr(seen, "devices", ()),
+        "threads": getattr(seen, "threads", None),
+    }
 
 
 def _parameters(target: Source | None) -> dict[str, Scalar]:

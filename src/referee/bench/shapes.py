@@ -63,13 +63,7 @@ def measure_shapes(
     mark = mark_machine()
     labels, weights = list(shapes), [shape.share for shape in shapes.values()]
     with quiet_collector():
-        overhead = measure_overhead(device)
-        warmed: dict[str, WarmedUp] = {}
-        own: dict[str, Overhead] = {}
-        for label, shape in shapes.items():
-            progress(Progress(stage=f"warm-up of {label}", frac=len(warmed) / len(shapes)))
-            warmed[label] = warm_up(shape.built.step, device=device, plan=plan, first=shape.built.first)
-            own[label] = with_settling(overhead, shape.built.step, device=device, calls=1)
+        warmed, own = _warm_up_each(shapes, device=device, plan=plan, progress=progress)
         before = device.counters()
         taken, stop_reason, raised = _call_mixed(
             shapes, labels, weights, device=device, plan=plan, seed=seed, progress=progress
@@ -109,6 +103,20 @@ def measure_shapes(
         provenance=points[0].provenance,
         findings=findings,
     )
+
+
+def _warm_up_each(
+    shapes: Mapping[str, Shape], *, device: Device, plan: Plan, progress: ProgressCallback
+) -> tuple[dict[str, WarmedUp], dict[str, Overhead]]:
+    """Each shape warm, and what timing one call of it costs by itself."""
+    overhead = measure_overhead(device)
+    warmed: dict[str, WarmedUp] = {}
+    own: dict[str, Overhead] = {}
+    for label, shape in shapes.items():
+        progress(Progress(stage=f"warm-up of {label}", frac=len(warmed) / len(shapes)))
+        warmed[label] = warm_up(shape.built.step, device=device, plan=plan, first=shape.built.first)
+        own[label] = with_settling(overhead, shape.built.step, device=device, calls=1)
+    return warmed, own
 
 
 def _of_shape(label: str, shape: Shape, *, device: Device, again: bool) -> tuple[Finding, ...]:
